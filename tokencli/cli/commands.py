@@ -1,0 +1,174 @@
+"""The command line: parses, checks the form of what was typed, and hands over to the app. No decisions."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import tokencli
+from tokencli.cli import options
+from tokencli.cli.terminal import Terminal
+from tokencli.cli.views import RunView, error_json, error_line
+from tokencli.errors import Interrupted, TokencliError, UsageError
+
+HELP = "Run large language models on small computers: fast, and honest about how fast."
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 1
+
+
+def run_command_line(arguments: Sequence[str], terminal: Terminal) -> int:
+    """Run one command; the exit code. Every error becomes one line on stderr, with `--json` an object on stdout."""
+    as_json = "--json" in arguments
+    try:
+        code = _application(terminal)(list(arguments), standalone_mode=False, prog_name="tokencli")
+        return int(code or 0)
+    except TokencliError as error:
+        return _report(error, terminal, as_json)
+    except KeyboardInterrupt:
+        return _report(Interrupted("interrupted"), terminal, as_json)
+    except BrokenPipeError:
+        _silence(terminal)
+        return _BROKEN_PIPE
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's own errors; typer has no public base for them
+            hint = "see tokencli --help"
+            return _report(UsageError(error.format_message().rstrip("."), hint), terminal, as_json)
+        return _report(_our_fault(error), terminal, as_json)
+
+
+def _our_fault(error: Exception) -> TokencliError:
+    """An error nobody foresaw: the user gets a line, the traceback goes to a file to report it with."""
+    import traceback
+
+    import platformdirs
+
+    file = platformdirs.user_cache_path("tokencli") / "crash.log"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(traceback.format_exception(error)), "utf-8")
+    except OSError:
+        traceback.print_exception(error)
+    return TokencliError(f"internal error: {type(error).__name__}: {error}", f"please report it, with {file}")
+
+
+def _report(error: TokencliError, terminal: Terminal, as_json: bool) -> int:
+    if as_json:
+        terminal.stdout.write(error_json(error) + "\n")
+        terminal.stdout.flush()
+    else:
+        terminal.stderr.write(error_line(error) + "\n")
+        terminal.stderr.flush()
+    return error.exit_code
+
+
+def _silence(terminal: Terminal) -> None:
+    """The reader has gone (`| head`): let nothing more be written, not even at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout.fileno())
+
+
+def _application(terminal: Terminal) -> Callable[..., Any]:
+    application = typer.Typer(
+        name="tokencli",
+        help=HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+    def version(value: bool) -> None:
+        if value:
+            terminal.stdout.write(f"tokencli {tokencli.__version__}\n")
+            raise typer.Exit
+
+    @application.callback()
+    def top(
+        _version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=version, is_eager=True)] = False,
+    ) -> None:
+        pass
+
+    application.command("run")(_run_command(terminal))
+    return typer.main.get_command(application)
+
+
+def _run_command(terminal: Terminal) -> Callable[..., None]:
+    def run(
+        model: options.Model,
+        prompt: options.Prompt = None,
+        file: options.PromptFile = None,
+        system: options.System = None,
+        max_tokens: options.MaxTokens = None,
+        timeout: options.Timeout = None,
+        stop: options.Stop = None,
+        temperature: options.Temperature = 0.8,
+        top_k: options.TopK = 40,
+        top_p: options.TopP = 0.95,
+        min_p: options.MinP = 0.05,
+        seed: options.Seed = None,
+        gpu_layers: options.GpuLayers = None,
+        context: options.Context = None,
+        threads: options.Threads = None,
+        as_json: options.Json = False,
+        quiet: options.Quiet = False,
+    ) -> None:
+        """One answer. The prompt is --file, piped stdin and PROMPT, joined in this order."""
+        options.check_range(
+            ("--context", context, 1, 1 << 24),
+            ("--threads", threads, 1, 1024),
+            ("--max-tokens", max_tokens, 1, 1 << 31),
+            ("--timeout", timeout, 0.001, 1e9),
+            ("--temperature", temperature, 0, 100),
+            ("--top-k", top_k, 0, 1 << 31),
+            ("--top-p", top_p, 0, 1),
+            ("--min-p", min_p, 0, 1),
+            ("--seed", seed, 0, (1 << 64) - 1),
+        )
+        from tokencli import app
+        from tokencli.core import Sampling
+        from tokencli.plan.planner import Wishes
+
+        question = app.Question(
+            model=model,
+            prompt=_prompt(terminal, file, prompt),
+            system=system,
+            wishes=Wishes(gpu_layers=options.gpu_layers(gpu_layers), context=context, threads=threads),
+            sampling=Sampling(temperature, top_k, top_p, min_p, app.random_seed() if seed is None else seed),
+            max_tokens=max_tokens,
+            timeout=timeout,
+            stop=tuple(stop or ()),
+        )
+        _show_run(app.run(question, app.World()), RunView(terminal, quiet=quiet, as_json=as_json))
+
+    return run
+
+
+def _show_run(events: Any, view: RunView) -> None:
+    try:
+        for event in events:
+            view.show(event)
+    except Interrupted:
+        view.close()
+        raise typer.Exit(_INTERRUPTED) from None
+    except TokencliError:
+        view.abandon()
+        raise
+    view.close()
+    if view.done and view.done.finish_reason == "cancelled":
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _prompt(terminal: Terminal, file: Path | None, argument: str | None) -> str:
+    """The prompt's parts, joined by a blank line: file, piped stdin, argument. Raises UsageError for an unreadable file."""
+    parts = [_read(file) if file else None, terminal.piped_text(), argument]
+    return "\n\n".join(part.strip("\n") for part in parts if part and part.strip())
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"the prompt file {file} cannot be read: {error.strerror}", "check the path") from None

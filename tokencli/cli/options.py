@@ -1,0 +1,49 @@
+"""The options that commands share, each written once: name, placeholder and help. Checks their form, decides nothing."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tokencli.errors import UsageError
+
+
+def _option(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=True)
+
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias from models.toml, or a path to a .gguf file.")]
+Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]
+PromptFile = Annotated[Path | None, _option("--file", "FILE", "Read the prompt from a file.")]
+System = Annotated[str | None, _option("--system", "TEXT", "The system message.")]
+MaxTokens = Annotated[int | None, _option("--max-tokens", "N", "Stop after N tokens.")]
+Timeout = Annotated[float | None, _option("--timeout", "SECONDS", "Stop after so long, loading included.")]
+Stop = Annotated[list[str] | None, _option("--stop", "TEXT", "Stop before this text; may be given more than once.")]
+Temperature = Annotated[float, _option("--temperature", "T", "0 always takes the most probable token.")]
+TopK = Annotated[int, _option("--top-k", "N", "Choose among the N most probable tokens; 0 is off.")]
+TopP = Annotated[float, _option("--top-p", "P", "Choose among the most probable that make up this share; 1 is off.")]
+MinP = Annotated[float, _option("--min-p", "P", "Leave out what is less than this share as probable as the best.")]
+Seed = Annotated[int | None, _option("--seed", "N", "Same seed, same text. Random if not given.")]
+GpuLayers = Annotated[str | None, _option("--gpu-layers", "N|all", "Layers on the GPU. Decided for you if not given.")]
+Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
+Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the answer and errors.")]
+
+
+def check_range(*limits: tuple[str, float | None, float, float]) -> None:
+    """Raises UsageError for the first (option, value, least, most) outside its limits."""
+    for option, value, least, most in limits:
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{option} {value} is out of range", f"give a value from {least:,} to {most:,}")
+
+
+def gpu_layers(text: str | None) -> int | None:
+    """`--gpu-layers`: a count, -1 for "all", None for "decide for me". Raises UsageError."""
+    if text is None:
+        return None
+    if text == "all":
+        return -1
+    if not text.isdecimal():
+        raise UsageError(f"--gpu-layers {text} is neither a number nor all", "use --gpu-layers 0, a count, or all")
+    return int(text)

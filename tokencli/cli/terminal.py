@@ -1,0 +1,53 @@
+"""The streams and settings that a command prints with; tests hand in their own. Knows no event and no command."""
+
+import io
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """stdin, stdout, stderr and the environment variables that say how to print on them."""
+
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+    environ: Mapping[str, str]
+
+    @classmethod
+    def of_process(cls) -> "Terminal":
+        """The process's own streams, made unable to fail on any character (reports A5-13, A5-19).
+
+        A terminal keeps its encoding, what it cannot show becomes "?"; a file or pipe gets UTF-8, so that nothing is lost.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+        if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+            sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+        return cls(sys.stdin, sys.stdout, sys.stderr, os.environ)
+
+    @property
+    def shows_answer(self) -> bool:
+        """Whether the answer goes to a person's terminal."""
+        return self.stdout.isatty()
+
+    @property
+    def shows_progress(self) -> bool:
+        return self.stderr.isatty() and self.environ.get("TERM") != "dumb"
+
+    @property
+    def shows_colour(self) -> bool:
+        return self.shows_progress and not self.environ.get("NO_COLOR")
+
+    def piped_text(self) -> str | None:
+        """All of stdin where it is a pipe or a file, else None: a terminal or /dev/null is nobody's prompt."""
+        try:
+            mode = os.fstat(self.stdin.fileno()).st_mode
+        except (OSError, ValueError):
+            return None
+        return self.stdin.read() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None

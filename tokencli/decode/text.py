@@ -1,0 +1,156 @@
+"""From token bytes to the text a person sees: UTF-8, stop strings, reasoning tags, terminal escapes. Pure and incremental.
+
+Every class takes pieces as they come and holds back only what may still turn out to be something else; `flush` gives the rest.
+"""
+
+import codecs
+import re
+from collections.abc import Sequence
+
+from tokencli.core import TextKind
+
+
+class Utf8Stream:
+    """Bytes in, text out; a code point split over tokens comes out once, bytes that are no UTF-8 become U+FFFD."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, piece: bytes) -> str:
+        return self._decoder.decode(piece)
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+def _held_back(text: str, marks: Sequence[str]) -> int:
+    """Length of the longest tail of `text` that begins one of `marks`."""
+    longest = max((len(mark) - 1 for mark in marks), default=0)
+    for length in range(min(longest, len(text)), 0, -1):
+        tail = text[-length:]
+        if any(mark.startswith(tail) for mark in marks):
+            return length
+    return 0
+
+
+class StopFilter:
+    """Cuts the text at the first stop string, wherever the tokens split it. The stop string itself is not shown."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, text: str) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = _held_back(text, self._stops)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+class ReasoningSplitter:
+    """Tells reasoning between `opening` and `closing` from the answer; the tags themselves are shown to nobody.
+
+    Reasoning is recognised only at the start of a reply, or at once where the prompt ended inside the tag (`inside`): a
+    model that writes about the tag later is quoted as it is. White space around the tags is dropped.
+    """
+
+    def __init__(self, opening: str = "<think>", closing: str = "</think>", inside: bool = False) -> None:
+        self._opening, self._closing = opening, closing
+        self._state = "reasoning" if inside else "start"
+        self._held = ""
+        self._trim = inside
+
+    def feed(self, text: str) -> list[tuple[TextKind, str]]:
+        self._held += text
+        out: list[tuple[TextKind, str]] = []
+        while self._advance(out):
+            pass
+        return [(kind, part) for kind, part in out if part]
+
+    def flush(self) -> list[tuple[TextKind, str]]:
+        held, self._held = self._held, ""
+        kind: TextKind = "reasoning" if self._state == "reasoning" else "answer"
+        return [(kind, held)] if held and not (self._trim and not held.strip()) else []
+
+    def _advance(self, out: list[tuple[TextKind, str]]) -> bool:
+        """Move one state on where the held text allows it; True if there may be more to do."""
+        if self._state == "start":
+            return self._start()
+        if self._trim:
+            self._held = self._held.lstrip()
+            self._trim = not self._held
+        if self._state == "reasoning":
+            return self._reason(out)
+        out.append(("answer", self._held))
+        self._held = ""
+        return False
+
+    def _start(self) -> bool:
+        seen = self._held.lstrip()
+        if seen.startswith(self._opening):
+            self._held, self._state, self._trim = seen[len(self._opening) :], "reasoning", True
+            return True
+        if self._opening.startswith(seen):  # also while only white space has come
+            return False
+        self._state = "answer"
+        return True
+
+    def _reason(self, out: list[tuple[TextKind, str]]) -> bool:
+        before, found, after = self._held.partition(self._closing)
+        if found:
+            out.append(("reasoning", before.rstrip()))
+            self._held, self._state, self._trim = after, "answer", True
+            return True
+        blank = len(before) - len(before.rstrip())  # may stand before the closing tag
+        keep = max(_held_back(before, (self._closing,)), blank)
+        keep += len(before[: len(before) - keep]) - len(before[: len(before) - keep].rstrip())
+        out.append(("reasoning", before[: len(before) - keep]))
+        self._held = before[len(before) - keep :]
+        return False
+
+
+# ESC sequences (CSI; OSC, DCS, SOS, PM and APC strings up to their terminator; two-character ones), their 8-bit forms, and the
+# control characters that move a cursor. ECMA-48 sections 5.3 to 5.6. Line feed and tab stay.
+_STRING_END = "(?:\x07|\x1b\\\\|\x9c|(?=\n))"
+_ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    f"|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*{_STRING_END}"
+    "|\x1b[ -/]*[0-Z\\\\`-~]"
+    "|\r(?=\n)"
+)
+_UNFINISHED = re.compile(
+    "(?:(?:\x1b\\[|\x9b)[0-?]*[ -/]*|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*\x1b?|\x1b[ -/]*|\r)\\Z"
+)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class EscapeStripper:
+    """Removes terminal control sequences from model text, also when a sequence is split over pieces."""
+
+    LONGEST_HELD = 4096
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        text = _ESCAPES.sub("", self._held + text)
+        unfinished = _UNFINISHED.search(text)
+        self._held = ""
+        if unfinished and len(unfinished[0]) <= self.LONGEST_HELD:
+            self._held, text = unfinished[0], text[: unfinished.start()]
+        return _CONTROLS.sub("", text)
+
+    def flush(self) -> str:
+        held, self._held = self._held, ""
+        return "" if held.startswith(("\x1b", "\x9b", "\x9d", "\x90", "\x98", "\x9e", "\x9f")) else _CONTROLS.sub("", held)

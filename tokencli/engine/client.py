@@ -1,0 +1,237 @@
+"""Starts the worker, speaks to it, and turns whatever becomes of it into events and errors. Imports no native library.
+
+A dead worker is an EngineCrashed with its last log lines; a silent one is an EngineTimeout and is killed. No process stays.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from tokencli import core
+from tokencli.engine import wire
+from tokencli.errors import EngineCrashed, EngineTimeout, Interrupted, from_kind
+
+WORKER = (sys.executable, "-m", "tokencli.engine.worker")
+
+# No sign of life for this long is a hang: a first shader compilation can take three minutes
+# (report A7-03).
+SILENCE_SECONDS = 300.0
+# A generation asked to end does so at the next token, or after the batch of the prompt that it is at.
+END_SECONDS = 10.0
+_GRACE_SECONDS = 1.0
+
+
+class Engine:
+    """One worker process and its open request. Use as a context manager; not thread-safe."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = WORKER,
+        environment: Mapping[str, str] | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        self._silence = silence_seconds
+        self._doing = "starting"
+        self._request = 0
+        self._asked_to_end: float | None = None
+        self._last_sign = time.monotonic()
+        self._log: collections.deque[str] = collections.deque(maxlen=40)
+        self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {}), "GGML_NO_BACKTRACE": "1", "PYTHONUTF8": "1"},
+            **_own_group(),
+        )
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_messages, self._read_log)]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
+    def crashed_in_first_decode(self) -> bool:
+        """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
+        return self._doing == "decoding the first token"
+
+    def devices(self) -> list[core.Device]:
+        """The devices that the linked llama.cpp lists. Raises EngineError."""
+        self._doing = "listing devices"
+        (message,) = self._ask("devices")
+        return [core.Device(**device) for device in message["devices"]]
+
+    def load(self, plan: core.Plan, timeout: float | None = None) -> Iterator[core.Event]:
+        """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile."""
+        self._doing = "loading the model"
+        for message in self._ask("load", timeout=timeout, plan=plan):
+            if message["is"] == "Testing":
+                self._doing = "decoding the first token"
+            else:
+                yield wire.event(message)
+
+    def generate(self, request: core.Request, timeout: float | None = None) -> Iterator[core.Event]:
+        """Generate one answer: Prefilling and Text events, then one Done. Close it to stop early.
+
+        After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
+        """
+        self._doing = "reading the prompt"
+        for message in self._ask("generate", timeout=timeout, request=request):
+            if message["is"] == "Text":
+                self._doing = "generating"
+            yield wire.event(message)
+
+    def cancel(self, reason: core.FinishReason = "cancelled") -> None:
+        """Ask the worker to end the open request at the next token."""
+        self._write(wire.line(self._request, do="cancel", reason=reason))
+
+    def close(self) -> None:
+        """End the worker: first by closing its stdin, then by force. Never raises, leaves no process."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        for reader in self._readers:
+            reader.join(_GRACE_SECONDS)
+        for stream in (self._process.stdout, self._process.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+    # inside
+
+    def _ask(self, do: str, timeout: float | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Send a request and yield its messages up to the last. Closing the iterator early cancels the request."""
+        self._request += 1
+        self._last_sign = time.monotonic()
+        self._asked_to_end = None
+        self._write(wire.line(self._request, do=do, **fields))
+        deadline = time.monotonic() + timeout if timeout is not None else None
+        finished = False
+        try:
+            while not finished:
+                message = self._receive_or_interrupt(deadline, generating=do == "generate")
+                if message["id"] != self._request:
+                    continue  # the rest of a request that was given up
+                finished = message["is"] in wire.LAST
+                if message["is"] == "Error":
+                    raise from_kind(message["kind"], message["what"], message["hint"])
+                yield message
+        except GeneratorExit:
+            self.cancel()
+            raise
+
+    def _receive_or_interrupt(self, deadline: float | None, generating: bool) -> dict[str, Any]:
+        """The next message. The first Ctrl-C asks a generation to end and waits for that; a second one ends the engine."""
+        try:
+            return self._receive(deadline, generating)
+        except KeyboardInterrupt:
+            if not generating or self._asked_to_end is not None:
+                raise Interrupted("interrupted") from None
+            self._ask_to_end("cancelled")
+            return self._receive(None, generating)
+
+    def _ask_to_end(self, reason: core.FinishReason) -> None:
+        self._asked_to_end = time.monotonic()
+        self.cancel(reason)
+
+    def _receive(self, deadline: float | None, generating: bool) -> dict[str, Any]:
+        """The next message. At the deadline a generation is asked to end, anything else is given up."""
+        while True:
+            now = time.monotonic()
+            if self._asked_to_end is not None:
+                deadline = self._asked_to_end + END_SECONDS
+            if deadline is not None and now >= deadline:
+                if not generating or self._asked_to_end is not None:
+                    self._give_up(f"did not finish {self._doing} in the time allowed", "give --timeout more seconds")
+                self._ask_to_end("timeout")
+                continue
+            if now - self._last_sign > self._silence:
+                hint = "try --gpu-layers 0; a very slow disk needs a second try"
+                self._give_up(f"has given no sign of life for {self._silence:g} s while {self._doing}", hint)
+            limits = [self._last_sign + self._silence, *([deadline] if deadline is not None else [])]
+            try:
+                message = self._inbox.get(timeout=max(0.01, min(limits) - now + 0.01))
+            except queue.Empty:
+                continue
+            if message is None:
+                self._crashed()
+            self._last_sign = time.monotonic()
+            return message
+
+    def _write(self, raw: bytes) -> None:
+        try:
+            self._process.stdin.write(raw)  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+        except (OSError, ValueError):
+            pass  # the worker is gone: reading tells how
+
+    def _read_messages(self) -> None:
+        for raw in self._process.stdout or ():
+            self._inbox.put(json.loads(raw))
+        self._inbox.put(None)
+
+    def _read_log(self) -> None:
+        for raw in self._process.stderr or ():
+            self._last_sign = time.monotonic()
+            self._log.append(raw.decode("utf-8", "replace").rstrip())
+
+    def _crashed(self) -> NoReturn:
+        self._inbox.put(None)  # every later request ends here too
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_SECONDS)
+        self._readers[1].join(_GRACE_SECONDS)
+        lines = tuple(line for line in self._log if line.strip())
+        last = f": {lines[-1].strip()}" if lines else ""
+        how = _how_it_ended(self._process.returncode)
+        raise EngineCrashed(f"the engine {how} while {self._doing}{last}", "try --gpu-layers 0 or a smaller --context", lines)
+
+    def _give_up(self, what: str, hint: str) -> NoReturn:
+        self._kill()
+        raise EngineTimeout(f"the engine {what}", hint, tuple(self._log))
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_SECONDS)
+
+
+def _own_group() -> dict[str, Any]:
+    """Popen's arguments that keep the terminal's Ctrl-C away from the worker."""
+    if os.name == "posix":
+        return {"start_new_session": True}
+    return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}  # type: ignore[attr-defined]  # Windows, untested
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "closed its pipe"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -1,0 +1,71 @@
+"""Imports llama-cpp-python and checks that it is the version this code was written for. Knows no model."""
+
+import ctypes
+import importlib.metadata
+import re
+from typing import Any
+
+from tokencli.errors import EngineMissing
+
+PACKAGE = "llama-cpp-python"
+_HINT = "scripts/run installs the right one; or: pip install --force-reinstall {package}=={version}"
+
+
+def load_library() -> Any:
+    """The low-level module llama_cpp, its backends initialised. Raises EngineMissing with what to type."""
+    check_version(_required_version(), _installed_version())
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise EngineMissing(
+            f"llama.cpp's library does not load: {_first_line(error)}",
+            "install what is missing, or build for the CPU: TOKENCLI_BUILD=cpu scripts/run",
+        ) from None
+    return llama_cpp
+
+
+def check_version(required: str, installed: str | None) -> None:
+    """Raises EngineMissing unless the two are the same: struct layouts change between releases."""
+    hint = _HINT.format(package=PACKAGE, version=required)
+    if installed is None:
+        raise EngineMissing(f"{PACKAGE} {required} is not installed", hint)
+    if installed != required:
+        raise EngineMissing(f"{PACKAGE} {installed} is installed, but tokencli needs exactly {required}", hint)
+
+
+def ggml() -> Any:
+    """The ggml library behind llama_cpp, with the result types of the device calls set."""
+    from llama_cpp._ggml import libggml
+
+    libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
+        getattr(libggml, name).restype = ctypes.c_char_p
+        getattr(libggml, name).argtypes = [ctypes.c_void_p]
+    libggml.ggml_backend_dev_type.restype = ctypes.c_int
+    libggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    size_pointer = ctypes.POINTER(ctypes.c_size_t)
+    libggml.ggml_backend_dev_memory.restype = None
+    libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
+    return libggml
+
+
+def _required_version() -> str:
+    """The pin in our own package's metadata: written once, in pyproject.toml."""
+    for requirement in importlib.metadata.requires("tokencli") or ():
+        pin = re.match(rf"{PACKAGE}\s*==\s*([\w.]+)", requirement)
+        if pin:
+            return pin[1]
+    raise EngineMissing("tokencli's own package metadata is incomplete", "install tokencli with pip, or run scripts/run")
+
+
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,70 @@
+"""What goes through the pipe between client and worker: one JSON object a line, every one with a request id.
+
+Client to worker: {"id", "do": "devices" | "load" | "generate" | "cancel", ...}. Worker to client: {"id", "is", ...}, where `is`
+is the name of an event in core.py, or "Devices", "Testing" (the weights are in, the first decode comes) or "Error"; those in
+LAST end their request. Text and numbers only, never logits.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tokencli import core
+
+LAST = frozenset({"Devices", "Loaded", "Done", "Error"})
+
+
+def line(request: int, /, **fields: Any) -> bytes:
+    """One message as a line; dataclasses become objects."""
+    return json.dumps({"id": request, **fields}, default=dataclasses.asdict).encode() + b"\n"
+
+
+def event_fields(event: core.Event) -> dict[str, Any]:
+    return {"is": type(event).__name__, **dataclasses.asdict(event)}
+
+
+def event(message: Mapping[str, Any]) -> core.Event:
+    """The event of a worker's message; the inverse of `event_fields`."""
+    fields = {key: value for key, value in message.items() if key not in ("id", "is")}
+    match message["is"]:
+        case "Loading":
+            return core.Loading(**fields)
+        case "Prefilling":
+            return core.Prefilling(**fields)
+        case "Text":
+            return core.Text(**fields)
+        case "Loaded":
+            places = tuple(core.DeviceBytes(**place) for place in fields.pop("devices"))
+            return core.Loaded(**{**fields, "devices": places, "notes": tuple(fields["notes"])})
+        case "Done":
+            return core.Done(fields["finish_reason"], stats(fields["stats"]), tuple(fields["notes"]))
+    raise ValueError(f"unknown event {message['is']!r}")
+
+
+def stats(fields: Mapping[str, Any]) -> core.Stats:
+    itl = fields["itl_ms"]
+    return core.Stats(**{**fields, "itl_ms": core.Percentiles(**itl) if itl else None})
+
+
+def plan(fields: Mapping[str, Any]) -> core.Plan:
+    draft = fields["draft"]
+    return core.Plan(
+        **{
+            **fields,
+            "model": core.Model(**fields["model"]),
+            "draft": core.Draft(**draft) if draft else None,
+            "devices": tuple(core.DeviceBytes(**place) for place in fields["devices"]),
+            "predicted": core.Prediction(**fields["predicted"]),
+            "notes": tuple(fields["notes"]),
+        }
+    )
+
+
+def request(fields: Mapping[str, Any]) -> core.Request:
+    return core.Request(
+        messages=tuple(core.Message(**message) for message in fields["messages"]),
+        sampling=core.Sampling(**fields["sampling"]),
+        max_tokens=fields["max_tokens"],
+        stop=tuple(fields["stop"]),
+    )
