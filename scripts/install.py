@@ -106,7 +106,7 @@ def install(request: Request, facts: Facts) -> None:
 def fill_venv(request: Request, state: State, pins: Pins, key: str, wheel: Path) -> None:
     """A run environment becomes a test environment by adding; it stays one."""
     tests = request.tests or state.tests
-    write_state(request.venv, State(state.root, "", tests, state.wheel))
+    write_state(request.venv, State(state.root, "", tests, key if key == state.wheel else ""))
     if key != state.wheel:
         pip(request, ["--force-reinstall", "--no-deps", str(wheel)], "llama-cpp-python")
         write_state(request.venv, State(state.root, "", tests, key))

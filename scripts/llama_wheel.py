@@ -120,10 +120,13 @@ def clock(seconds: float) -> str:
 def last_error(log: str) -> str:
     """The last line that names a cause, without what pip wraps around it."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    wrappers = r"Failed (building|to build)|exited|metadata-generation-failed|originates|exit (status|code)|CMake build failed"
+    wrappers = (
+        r"Failed (building|to build)|with status|exited|-generation-failed|originates|exit (status|code)|CMake build failed"
+    )
     causes = [line for line in lines if re.search(r"(?i)\berror\b|no space left|killed", line)]
     inner = [line for line in causes if not re.search(wrappers, line)]
     cause = next(iter(inner[-1:] or causes[-1:] or lines[-1:]), "no output")
+    cause = re.sub(r"\S*/vendor/", "", cause)  # where pip unpacked it
     offline = re.search(r"Retrying \(|Max retries", log) and re.search(r"distribution|connection|retries", cause)
     return cause[:300] + (" (the network could not be reached)" if offline else "")
 
@@ -204,8 +207,9 @@ def lines_or_ticks(stream: IO[str]) -> Iterator[str]:
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
-        for line in stream:
-            lines.put(line)
+        with contextlib.suppress(ValueError):  # closed under us when the build is interrupted
+            for line in stream:
+                lines.put(line)
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()

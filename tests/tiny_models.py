@@ -176,7 +176,7 @@ def _feed_forward(weights: _Weights, prefix: str, embedding: int, experts: bool)
     weights.matrix(f"{prefix}ffn_down{name}.weight", *several, embedding, 2 * embedding, to_residual=True)
 
 
-def scripted(path: Path, pieces: Sequence[bytes], *, end: bool = True) -> Path:
+def scripted(path: Path, pieces: Sequence[bytes], *, end: bool = True, context: int = 4096) -> Path:
     """Write a model whose greedy answer is `pieces`, one token each, after any prompt that does not end inside them.
 
     The layers are empty, so the last token alone decides: each piece calls for the next one, the last for the end of the
@@ -200,7 +200,7 @@ def scripted(path: Path, pieces: Sequence[bytes], *, end: bool = True) -> Path:
     output[script, range(len(script))] = logit
     output[TURN_END if end else script[0], len(script)] = logit
     weights.tensors |= {"token_embd.weight": tokens, "output.weight": output}
-    metadata = _metadata("llama", "tiny script", 1, embedding, 1, 1, 4096)
+    metadata = _metadata("llama", "tiny script", 1, embedding, 1, 1, context)
     return _write_gguf(path, metadata | vocabulary.metadata(DEFAULT_TEMPLATE, add_bos=True), weights.tensors, "F32")
 
 

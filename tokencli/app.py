@@ -64,7 +64,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
     tried_again = False
     while True:
         with world.start_engine() as engine:
-            plan = make_plan(model, engine.devices(), question.wishes, cores=world.cores(), extra_buffers=extra_buffers)
+            devices = engine.devices(_left(deadline, world))
+            plan = make_plan(model, devices, question.wishes, cores=world.cores(), extra_buffers=extra_buffers)
             try:
                 yield from _load(engine, plan, _left(deadline, world))
             except EngineCrashed as crash:

@@ -73,10 +73,10 @@ class Engine:
         """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
         return self._doing == "decoding the first token"
 
-    def devices(self) -> list[core.Device]:
+    def devices(self, timeout: float | None = None) -> list[core.Device]:
         """The devices that the linked llama.cpp lists. Raises EngineError."""
         self._doing = "listing devices"
-        (message,) = self._ask("devices")
+        (message,) = self._ask("devices", timeout=timeout)
         return [core.Device(**device) for device in message["devices"]]
 
     def load(self, plan: core.Plan, timeout: float | None = None) -> Iterator[core.Event]:

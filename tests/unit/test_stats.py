@@ -1,0 +1,97 @@
+"""The numbers of an answer by a clock that only the test moves; the definitions are DESIGN's (Metrics)."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokencli.core import Percentiles, Stats
+from tokencli.decode.stats import Meter, percentile
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def measured(
+    *emissions: tuple[float, int], prompt: int = 100, cached: int = 0, prefill: float | None = 0.5, engine: float = 0.0
+) -> Stats:
+    """An answer whose emissions come after (seconds, with so many tokens, two of them drafted beside the first)."""
+    clock = Clock()
+    meter = Meter(clock, prompt, cached, load_seconds=3.0)
+    if prefill is not None:
+        clock.now += prefill
+        meter.prefilled()
+    for seconds, tokens in emissions:
+        clock.now += seconds
+        meter.emitted(tokens, drafted=2 * (tokens - 1), accepted=tokens - 1)
+    clock.now += 99  # what comes after the last token counts nowhere
+    meter.engine_seconds(engine)
+    return meter.stats()
+
+
+def test_an_answer_in_its_parts() -> None:
+    stats = measured((0.1, 1), (0.2, 1), (0.2, 1), (0.4, 1))
+    assert stats.load_seconds == 3.0
+    assert stats.ttft_seconds == pytest.approx(0.6), "from the request to the first token, without loading"
+    assert stats.prefill_tokens_per_second == pytest.approx(100 / 0.5)
+    assert stats.decode_tokens_per_second == pytest.approx(3 / 0.8), "(tokens - 1) / (last - first)"
+    assert (stats.prompt_tokens, stats.cached_tokens, stats.tokens) == (100, 0, 4)
+
+
+def test_inter_token_latency_is_the_gaps_between_emissions() -> None:
+    stats = measured((9, 1), *[(0.010, 1)] * 98, (0.500, 1))
+    assert stats.itl_ms is not None
+    assert stats.itl_ms.p50 == stats.itl_ms.p90 == pytest.approx(10)
+    assert stats.itl_ms.p99 == pytest.approx(float(np.percentile([10] * 98 + [500], 99)))
+
+
+def test_the_tokens_of_an_accepted_run_come_together() -> None:
+    stats = measured((0.1, 1), (0.3, 4), (0.3, 3))
+    assert stats.itl_ms == Percentiles(*[pytest.approx(300)] * 3)
+    assert stats.decode_tokens_per_second == pytest.approx(7 / 0.6)
+    assert stats.tokens_per_emission == pytest.approx(8 / 3)
+    assert (stats.drafted, stats.accepted, stats.acceptance) == (10, 5, 0.5)
+
+
+def test_cached_tokens_were_not_computed() -> None:
+    stats = measured((0.1, 1), prompt=100, cached=80)
+    assert (stats.prompt_tokens, stats.cached_tokens) == (100, 80)
+    assert stats.prefill_tokens_per_second == pytest.approx(20 / 0.5)
+    assert measured((0.1, 1), prompt=100, cached=100).prefill_tokens_per_second is None
+
+
+def test_one_token_has_no_rate() -> None:
+    stats = measured((0.1, 1))
+    assert (stats.tokens, stats.tokens_per_emission) == (1, 1)
+    assert stats.decode_tokens_per_second is stats.itl_ms is stats.overhead_ms_per_token is None
+    assert stats.ttft_seconds == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("prefill", [0.5, None])
+def test_no_token_has_nothing_but_what_was_read(prefill: float | None) -> None:
+    stats = measured(prefill=prefill)
+    assert stats.tokens == stats.drafted == stats.accepted == 0
+    assert stats.ttft_seconds is stats.decode_tokens_per_second is stats.itl_ms is None
+    assert stats.tokens_per_emission is stats.overhead_ms_per_token is stats.acceptance is stats.bandwidth_share is None
+    assert stats.prefill_tokens_per_second == (200 if prefill else None)
+
+
+def test_a_clock_that_stands_still_gives_no_rate() -> None:
+    stats = measured((0, 1), (0, 1), prefill=0)
+    assert stats.decode_tokens_per_second is stats.prefill_tokens_per_second is None
+    assert stats.itl_ms == Percentiles(0, 0, 0)
+
+
+def test_overhead_is_what_the_engine_did_not_take() -> None:
+    assert measured((0.1, 1), *[(0.1, 1)] * 10, engine=0.9).overhead_ms_per_token == pytest.approx(10)
+    assert measured((0.1, 1), *[(0.1, 1)] * 10, engine=1.1).overhead_ms_per_token == 0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.sampled_from([0, 0.5, 0.9, 0.99, 1]))
+def test_percentiles_are_those_of_numpy(values: list[float], share: float) -> None:
+    assert percentile(sorted(values), share) == pytest.approx(float(np.percentile(values, 100 * share)))
