@@ -20,7 +20,7 @@ class Clock:
 def measured(
     *emissions: tuple[float, int], prompt: int = 100, cached: int = 0, prefill: float | None = 0.5, engine: float = 0.0
 ) -> Stats:
-    """An answer whose emissions come after (seconds, with so many tokens, two of them drafted beside the first)."""
+    """An answer whose emissions are (seconds after the one before, tokens); of the drafted tokens half were accepted."""
     clock = Clock()
     meter = Meter(clock, prompt, cached, load_seconds=3.0)
     if prefill is not None:

@@ -42,6 +42,8 @@ class StopFilter:
         self.stopped = False
 
     def feed(self, text: str) -> str:
+        if not self._stops:
+            return text
         if self.stopped:
             return ""
         text = self._held + text
@@ -72,6 +74,8 @@ class ReasoningSplitter:
         self._trim = inside
 
     def feed(self, text: str) -> list[tuple[TextKind, str]]:
+        if self._state == "answer" and not self._trim:
+            return [("answer", text)] if text else []
         self._held += text
         out: list[tuple[TextKind, str]] = []
         while self._advance(out):

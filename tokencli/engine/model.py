@@ -32,6 +32,10 @@ class LoadedModel:
         self._vocabulary = llama.llama_model_get_vocab(self._model)
         self.vocabulary_size = int(llama.llama_vocab_n_tokens(self._vocabulary))
         self._row_type: Any = ctypes.c_float * self.vocabulary_size
+        self._pieces: dict[int, bytes] = {}  # by token, read once: the library call costs more than the token loop's rest
+        self._piece_buffer = ctypes.create_string_buffer(256)
+        self._ends: dict[int, bool] = {}
+        self._shown_tags: frozenset[int] = frozenset()
         self.sampling = Sampling()
         self.length = 0
         self.seconds = 0.0
@@ -63,6 +67,7 @@ class LoadedModel:
         self._tokens = np.ctypeslib.as_array(self._batch.token, shape)
         self._positions = np.ctypeslib.as_array(self._batch.pos, shape)
         self._wanted = np.ctypeslib.as_array(self._batch.logits, shape)
+        self._ascending = np.arange(self.context, dtype=np.int32)
         np.ctypeslib.as_array(self._batch.n_seq_id, shape)[:] = 1
         for index in range(self.batch):
             self._batch.seq_id[index][0] = 0
@@ -89,8 +94,7 @@ class LoadedModel:
         pointer = self._llama.llama_get_logits_ith(self._context, self._rows_from + row)
         if not pointer:
             raise EngineError(f"llama.cpp kept no logits for row {row}", "report this as a bug")
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        logits: Floats = np.frombuffer(self._row_type.from_address(address or 0), dtype=np.float32)
+        logits: Floats = np.frombuffer(self._row_type.from_address(ctypes.addressof(pointer.contents)), dtype=np.float32)
         return candidates(logits, self.sampling)
 
     def floor(self) -> int:
@@ -131,17 +135,16 @@ class LoadedModel:
 
     def piece(self, token: int) -> bytes:
         """The token's bytes in shown text. Control tokens are empty, but for the tags that reasoning is told apart by."""
-        special = token in self._shown_tags
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            count = self._llama.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, special)
-            if count >= 0:
-                return buffer.raw[:count]
-            size = -count
+        known = self._pieces.get(token)
+        if known is None:
+            known = self._pieces[token] = self._read_piece(token, special=token in self._shown_tags)
+        return known
 
     def is_end(self, token: int) -> bool:
-        return bool(self._llama.llama_vocab_is_eog(self._vocabulary, token))
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(self._llama.llama_vocab_is_eog(self._vocabulary, token))
+        return known
 
     def chat_template(self) -> str | None:
         template = self._llama.llama_model_chat_template(self._model, None)
@@ -157,8 +160,7 @@ class LoadedModel:
         """Let `piece` give the text of these tags where the vocabulary has them as control tokens."""
         ids = (self.tokenize(tag, special=True) for tag in tags)
         self._shown_tags = frozenset(found[0] for found in ids if len(found) == 1)
-
-    _shown_tags: frozenset[int] = frozenset()
+        self._pieces.clear()
 
     # inside
 
@@ -185,13 +187,20 @@ class LoadedModel:
         self._keep.append(array)
         return array
 
+    def _read_piece(self, token: int, special: bool) -> bytes:
+        while True:
+            buffer, size = self._piece_buffer, len(self._piece_buffer)
+            count = self._llama.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, special)
+            if count >= 0:
+                return ctypes.string_at(buffer, count)
+            self._piece_buffer = ctypes.create_string_buffer(-count)
+
     def _decode_batch(self, tokens: Sequence[int], rows: int) -> None:
         count = len(tokens)
         self._tokens[:count] = tokens
-        self._positions[:count] = np.arange(self.length, self.length + count)
+        self._positions[:count] = self._ascending[self.length : self.length + count]
         self._wanted[:count] = 0
-        if rows:
-            self._wanted[count - rows : count] = 1
+        self._wanted[count - rows : count] = 1
         self._rows_from = count - rows
         self._batch.n_tokens = count
         start = time.perf_counter()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from tokencli.core import Done, FinishReason, Loaded, Loading, Message, Plan, Prefilling, Request, Text
+from tokencli.core import Done, Event, FinishReason, Loaded, Loading, Message, Plan, Prefilling, Request
 from tokencli.decode.reply import Parts, Reply
 from tokencli.decode.speculate import NoDraft, speculate
 from tokencli.decode.stats import Meter
@@ -24,7 +24,7 @@ from tokencli.engine.log import LogCapture, device_bytes, load_failure, offloade
 from tokencli.engine.model import LoadedModel
 from tokencli.errors import DoesNotFit, EngineError, TokencliError
 
-Send = Callable[..., None]
+Write = Callable[[bytes], None]
 Cancelled = dict[int, FinishReason]  # requests that the client took back, and why
 
 THINK_TAGS = ("<think>", "</think>")
@@ -33,8 +33,8 @@ THINK_TAGS = ("<think>", "</think>")
 class Worker:
     """Serves one request after the other; a cancel comes in between, from the thread that reads stdin."""
 
-    def __init__(self, send: Send, cancelled: Cancelled) -> None:
-        self._send = send
+    def __init__(self, write: Write, cancelled: Cancelled) -> None:
+        self._write = write
         self._cancelled = cancelled
         self._llama = load_library()
         self._log = LogCapture(self._llama, sys.stderr)
@@ -46,7 +46,7 @@ class Worker:
         request = message["id"]
         match message["do"]:
             case "devices":
-                self._send(request, **{"is": "Devices"}, devices=list_devices())
+                self._write(wire.line(request, **{"is": "Devices"}, devices=list_devices()))
             case "load":
                 self._load(request, wire.plan(message["plan"]))
             case "generate":
@@ -58,7 +58,7 @@ class Worker:
         start = time.perf_counter()
         self._log.lines.clear()
         self._model = model = self._open(request, plan)
-        self._send(request, **{"is": "Testing"})
+        self._write(wire.line(request, **{"is": "Testing"}))
         model.warm_up()
         self._load_seconds = time.perf_counter() - start
         kinds = {device.id: device.kind for device in list_devices()}
@@ -71,7 +71,7 @@ class Worker:
             load_seconds=self._load_seconds,
             notes=() if model.chat_template() else ("this model has no chat template: the prompt is continued as plain text",),
         )
-        self._send(request, **wire.event_fields(loaded))
+        self._tell(request, loaded)
 
     def _open(self, request: int, plan: Plan) -> LoadedModel:
         """Raises what llama.cpp's log says of a failure."""
@@ -90,7 +90,7 @@ class Worker:
             nonlocal told
             if int(100 * fraction) > told:
                 told = int(100 * fraction)
-                self._send(request, **wire.event_fields(Loading(fraction)))
+                self._tell(request, Loading(fraction))
             return request not in self._cancelled
 
         return progress
@@ -112,7 +112,7 @@ class Worker:
         meter.engine_seconds(model.seconds)
         self._send_text(request, reply.end(self._cancelled.get(request, "length")))
         assert reply.finish is not None
-        self._send(request, **wire.event_fields(Done(reply.finish, meter.stats())))
+        self._tell(request, Done(reply.finish, meter.stats()))
 
     def _prefill(self, request: int, model: LoadedModel, prompt: list[int]) -> bool:
         """Decode the prompt batch by batch; False when it was cancelled in between. Raises DoesNotFit."""
@@ -123,7 +123,7 @@ class Worker:
             )
         step = model.batch
         for start in range(0, len(prompt), step):
-            self._send(request, **wire.event_fields(Prefilling(start, len(prompt))))
+            self._tell(request, Prefilling(start, len(prompt)))
             if request in self._cancelled:
                 return False
             part = prompt[start : start + step]
@@ -140,9 +140,12 @@ class Worker:
             if reply.finish or request in self._cancelled:
                 steps.close()
 
+    def _tell(self, request: int, event: Event) -> None:
+        self._write(wire.line(request, **wire.event_fields(event)))
+
     def _send_text(self, request: int, parts: Parts) -> None:
         for kind, text in parts:
-            self._send(request, **wire.event_fields(Text(kind, text)))
+            self._write(wire.text_line(request, kind, text))
 
 
 def _prompt(model: LoadedModel, messages: tuple[Message, ...]) -> tuple[list[int], bool]:
@@ -155,7 +158,7 @@ def _prompt(model: LoadedModel, messages: tuple[Message, ...]) -> tuple[list[int
     return model.prompt_tokens(text), text.rstrip().endswith(THINK_TAGS[0])
 
 
-def serve(inbox: BinaryIO, send: Send) -> None:
+def serve(inbox: BinaryIO, write: Write) -> None:
     """Read requests until the client goes; answer errors as errors."""
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
     cancelled: Cancelled = {}
@@ -164,12 +167,16 @@ def serve(inbox: BinaryIO, send: Send) -> None:
     while True:
         message = requests.get()
         try:
-            worker = worker or Worker(send, cancelled)
+            worker = worker or Worker(write, cancelled)
             worker.serve(message)
         except TokencliError as error:
-            send(message["id"], **{"is": "Error"}, kind=error.kind, what=error.what, hint=error.hint)
+            write(_error_line(message["id"], error))
         except MemoryError:
-            send(message["id"], **{"is": "Error"}, kind="DoesNotFit", what="the memory is full", hint="use a smaller --context")
+            write(_error_line(message["id"], DoesNotFit("the memory is full", "use a smaller --context")))
+
+
+def _error_line(request: int, error: TokencliError) -> bytes:
+    return wire.line(request, **{"is": "Error"}, kind=error.kind, what=error.what, hint=error.hint)
 
 
 def _read(inbox: BinaryIO, requests: "queue.Queue[dict[str, Any]]", cancelled: Cancelled) -> None:
@@ -187,10 +194,10 @@ def main() -> None:
     channel = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not come between the messages
 
-    def send(request: int, /, **fields: Any) -> None:
-        os.write(channel, wire.line(request, **fields))
+    def write(raw: bytes) -> None:
+        os.write(channel, raw)
 
-    serve(sys.stdin.buffer, send)
+    serve(sys.stdin.buffer, write)
 
 
 if __name__ == "__main__":

