@@ -14,12 +14,14 @@ import typer
 sys.path.insert(0, str(Path(__file__).parent))
 
 from measure import interleaved, ratio
+from speculation_bench import speculation
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
 from tokencli.engine.client import Engine
 from tokencli.world import catalogue, gguf_file
 
 application = typer.Typer(help=__doc__, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+application.command()(speculation)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

@@ -1,20 +1,20 @@
-"""Builds llama.cpp's own llama-speculative-simple, to compare with, from the very sources that our llama-cpp-python is made of.
+"""llama.cpp's own llama-speculative-simple, to compare with: built from the very sources of our llama-cpp-python, called, read.
 
 For the CPU, outside the tree, with the compiler flags of our own build. Takes minutes; never needed to run or to test tokencli.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from backend import InstallError, ask, choose_backend, look
 from install import read_pins, say
 from llama_wheel import disk_message, last_error, locked, run_build
@@ -55,14 +55,17 @@ def _build(version: str, folder: Path) -> None:
         raise InstallError(problem)
     if not shutil.which("cmake"):
         raise InstallError(f"cmake, which builds {TOOL}, is not installed")
-    work, log = folder / "work", folder / "build.log"
+    work, log, build_log = folder / "work", folder / "prepare.log", folder / "build.log"
+    log.unlink(missing_ok=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
         sources = _sources(version, work, log)
-        say(f"building {TOOL} {version} for the CPU (log: {log})")
+        say(f"building {TOOL} {version} for the CPU")
         _run([*_gently(), "cmake", "-S", str(sources), "-B", str(work / "build"), *_generator(), *OPTIONS], log)
-        _run([*_gently(), "cmake", "--build", str(work / "build"), "--target", TOOL, "-j", JOBS], log)
+        command = [*_gently(), "cmake", "--build", str(work / "build"), "--target", TOOL, "-j", JOBS]
+        if run_build(command, _environment(), build_log, say):
+            raise InstallError(f"the build failed: {last_error(build_log.read_text(errors='replace'))} (log: {build_log})")
         (work / "build/bin" / TOOL).replace(folder / TOOL)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -80,14 +83,11 @@ def _sources(version: str, work: Path, log: Path) -> Path:
 
 
 def _run(command: list[str], log: Path) -> None:
-    step = log.with_suffix(".step")
-    failed = run_build(command, _environment(), step, say)
-    text = step.read_text(errors="replace")
-    step.unlink()
     with log.open("a", encoding="utf-8") as file:
-        file.write(f"$ {shlex.join(command)}\n{text}\n")
+        print("$", shlex.join(command), file=file, flush=True)
+        failed = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
     if failed:
-        raise InstallError(f"{TOOL} could not be built: {last_error(text)} (log: {log})")
+        raise InstallError(f"{TOOL} could not be built: {last_error(log.read_text(errors='replace'))} (log: {log})")
 
 
 def _environment() -> dict[str, str]:
@@ -102,6 +102,72 @@ def _generator() -> list[str]:
 
 def _gently() -> list[str]:
     return ["nice", "-n", "19"] if shutil.which("nice") else []
+
+
+# --- calling and reading it
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything but the prompt. It checks the draft greedily, at the depth given (fewer at the answer's end)."""
+
+    target: Path
+    draft: Path
+    depth: int
+    threads: int
+    context: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What it said of one answer; `seconds` are those of the `tokens` decoded, without load and prefill."""
+
+    text: str
+    prompt_tokens: int
+    tokens: int
+    seconds: float
+    drafted: int
+    accepted: int
+
+
+def speculate(program: Path, setting: Setting, prompt: str) -> Run:
+    """One answer to a prompt that is text as the model sees it, chat template and all, in a process of its own."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write(prompt + "\n")  # it drops one line feed at the end
+        file.flush()
+        done = subprocess.run([str(program), *_arguments(setting, file.name)], capture_output=True, text=True, check=True)
+    return parse_run(done.stdout, prompt)
+
+
+def parse_run(output: str, prompt: str) -> Run:
+    """From what it prints: prompt and answer, then `encoded ...`, `decoded 113 tokens in 4.5 seconds, ...` and the counts."""
+    body, _, figures = output.rpartition("\n\nencoded ")
+
+    def number(pattern: str) -> str:
+        found = re.search(pattern, figures)
+        assert found, f"no {pattern} in {output!r}"
+        return found[1]
+
+    return Run(
+        text=body.partition(prompt)[2],
+        prompt_tokens=int(number(r"^\s*(\d+) tokens")),
+        tokens=int(number(r"decoded\s+(\d+) tokens")),
+        seconds=float(number(r"decoded\s+\d+ tokens in\s+([\d.]+) seconds")),
+        drafted=int(number(r"n_drafted\s*=\s*(\d+)")),
+        accepted=int(number(r"n_accept\s*=\s*(\d+)")),
+    )
+
+
+def _arguments(setting: Setting, prompt_file: str) -> list[str]:
+    threads = str(setting.threads)
+    return [
+        *("-m", str(setting.target), "-md", str(setting.draft), "--spec-type", "draft-simple"),
+        *("--spec-draft-n-max", str(setting.depth), "--spec-draft-n-min", "0", "--spec-draft-p-min", "0"),
+        *("--temp", "0", "--top-k", "1", "-t", threads, "-tb", threads, "-td", threads, "-tbd", threads),
+        *("-c", str(setting.context), "-b", "512", "-ub", "512", "-n", str(setting.tokens)),
+        *("--no-escape", "--log-colors", "off", "-lv", "3", "-f", prompt_file),
+    ]
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class Request:
     sampling: Sampling
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    show_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,7 @@ class Loaded:
     context: int
     devices: tuple[DeviceBytes, ...]
     load_seconds: float
+    draft: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -199,8 +201,11 @@ class Prefilling:
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """A piece of the reply; `drafted` where the draft had guessed it (only told apart when the request asks to)."""
+
     kind: TextKind
     text: str
+    drafted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

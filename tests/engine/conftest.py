@@ -54,7 +54,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[bytes]]
 def plan_for(model: Model, **changes: object) -> Plan:
     """A plan on the CPU; tests stay off the extra buffers, which some builds crash with (FACTS: AMX)."""
     return Plan(
-        **{"model": model, "backend": "cpu", "gpu_layers": 0, "context": 2048, "threads": 2, "extra_buffers": False, **changes}
+        **{"model": model, "backend": "cpu", "gpu_layers": 0, "context": 2048, "threads": 1, "extra_buffers": False, **changes}
     )
 
 

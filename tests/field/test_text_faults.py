@@ -1,5 +1,6 @@
 """Public faults of other runners that pure code can show, one test for each report (field/reports.md)."""
 
+import os
 import struct
 import subprocess
 import sys
@@ -58,17 +59,33 @@ def test_a5_08_text_held_back_for_a_stop_string_is_not_lost_when_the_answer_ends
 PRINTS = """
 from tokencli.cli.terminal import Terminal
 terminal = Terminal.of_process()
-terminal.stdout.write("你好 🙂 ━")
-terminal.stderr.write("你好 🙂 ━")
+for stream in (terminal.stdout, terminal.stderr):
+    stream.write("é 你好 🙂 \\ud83d")
 """
+
+
+def printed(folder: Path, encoding: str, stdout: int = subprocess.PIPE) -> tuple[bytes | None, bytes]:
+    """(stdout, stderr) of a program that prints with our streams where the platform says `encoding`."""
+    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", PRINTS]
+    done = subprocess.run(command, env=environment, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, check=True)
+    return done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
 def test_a5_13_output_that_the_console_cannot_show_does_not_end_the_program(encoding: str, tmp_path: Path) -> None:
     """Make the streams unable to fail before anything is printed; a pipe or file gets UTF-8, so that nothing is lost."""
-    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", PRINTS], env=environment, cwd=tmp_path, capture_output=True, check=True)
-    assert done.stdout.decode() == done.stderr.decode() == "你好 🙂 ━"
+    text = "é 你好 🙂 ?".encode()
+    assert printed(tmp_path, encoding) == (text, text)
+
+
+def test_a5_13_a_terminal_keeps_its_encoding_and_shows_what_it_can(tmp_path: Path) -> None:
+    """The same on a console of another code page: a question mark for what it has no character for."""
+    ours, its = os.openpty()
+    printed(tmp_path, "cp1252", stdout=its)
+    assert os.read(ours, 100) == "é ?? ? ?".encode("cp1252")
+    os.close(ours)
+    os.close(its)
 
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"

@@ -1,6 +1,7 @@
 """What a GGUF header tells, and every file that llama.cpp should never see: refused, with what to do, before it costs memory."""
 
 import random
+import re
 import struct
 import time
 import tracemalloc
@@ -187,11 +188,12 @@ def test_a_damaged_header_is_refused(damaged: bytes, what: str) -> None:
     assert what in refusal(damaged).what
 
 
-@pytest.mark.parametrize("shape", [(1 << 49,), (1 << 40, 1 << 40), (1 << 47, 2)])
+@pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (1 << 47, 2), (1 << 48,)])
 def test_an_absurd_shape_is_refused(shape: tuple[int, ...]) -> None:
-    extents = struct.pack(f"<{len(shape)}Q", *shape)
-    small = gguf(tensors=(("t", (1,) * len(shape), 0),))
-    assert refusal(small.replace(struct.pack(f"<{len(shape)}Q", *[1] * len(shape)), extents))
+    small = (7, 5)[: len(shape)]
+    dimensions = f"<{len(shape)}Q"
+    damaged = gguf(tensors=[("t", small, 0)]).replace(struct.pack(dimensions, *small), struct.pack(dimensions, *shape))
+    assert "impossible shape" in refusal(damaged).what
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_a_claimed_length_allocates_nothing(kind: str, claimed: int) -> None:
         "numbers": gguf({"x": struct.pack("<II", 9, U64) + size}, ()),
     }[kind]
     tracemalloc.start()
-    refusal(raw)
+    assert re.search("cut short|claims", refusal(raw).what)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000

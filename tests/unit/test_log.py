@@ -133,6 +133,7 @@ class TestLoadFailure:
             "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
             "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
             "llama_model_load: error loading model: std::bad_alloc",
+            "CUDA error: Out of memory",
         ],
     )
     def test_a_full_memory_is_told_from_a_bad_file(self, line: str) -> None:

@@ -80,6 +80,20 @@ def test_a_flat_vocabulary_is_looked_through_as_far_as_top_p_reaches() -> None:
     assert found.ids.tolist() == list(range(25_001))
 
 
+@pytest.mark.parametrize("at", [0, 1, 77, 78, 4991, 4992, 4999])
+@pytest.mark.parametrize("top_k", [2, 40, 77, 78, 79])
+def test_the_largest_logits_are_found_wherever_they_stand(at: int, top_k: int) -> None:
+    logits = np.linspace(0, -1, 5000, dtype=np.float32)  # 78 whole groups of 64, and 8 more
+    logits[at] = 2
+    found = candidates(logits, Sampling(top_k=top_k, top_p=1, min_p=0))
+    assert found.ids.tolist() == [at, *(token for token in range(top_k) if token != at)][:top_k]
+
+
+@pytest.mark.parametrize(("equals", "kept"), [(1, 1), (2, 1), (4, 2), (8, 4)])
+def test_the_token_that_reaches_top_p_is_the_last_to_stay(equals: int, kept: int) -> None:
+    assert len(candidates(np.zeros(equals, dtype=np.float32), Sampling(top_p=0.5)).ids) == kept
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("at", [0, 500, 4999])
 @pytest.mark.parametrize("temperature", [0, 0.8])

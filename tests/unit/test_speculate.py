@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokencli.core import Sampling
 from tokencli.decode.sampling import Candidates, candidates
-from tokencli.decode.speculate import Drafter, NoDraft, Step, speculate
+from tokencli.decode.speculate import Drafter, Step, speculate
 
 VOCABULARY = 12
 PROMPT = (3, 1, 4, 1, 5)
@@ -59,6 +59,13 @@ class FakeDecoder:
         self.rollbacks += 1
 
 
+class Silent:
+    """A drafter that knows nothing."""
+
+    def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
+        return ()
+
+
 class Knowing:
     """A drafter that knows the text, and spoils the guess at every position that `right` refuses."""
 
@@ -92,7 +99,7 @@ class Run:
 
 def plain(temperature: float = 0.8, **options) -> list[int]:
     """The text with its prompt, to the end of the context."""
-    return Run(NoDraft(), 0, temperature, **options).steps_taken().history
+    return Run(Silent(), 0, temperature, **options).steps_taken().history
 
 
 DRAFTERS: dict[str, Callable[[int], bool]] = {
@@ -139,7 +146,7 @@ def test_a_drafter_is_asked_for_no_more_than_the_depth_and_the_context_allow(dep
 
 
 def test_plain_decoding_is_one_token_and_one_pass_at_a_time() -> None:
-    run = Run(NoDraft(), depth=0).steps_taken(20)
+    run = Run(Silent(), depth=0).steps_taken(20)
     assert all(len(step.tokens) == 1 and step.drafted == step.accepted == 0 for step in run.steps)
     assert (run.decoder.calls, run.decoder.rollbacks) == (19, 0), "the first token comes from the prompt's own pass"
 
@@ -170,7 +177,7 @@ def test_a_step_tells_what_was_drafted_and_what_of_it_stands(right: Callable[[in
 
 @given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4))
 def test_only_guesses_up_to_the_first_wrong_one_stand(guesses: list[int]) -> None:
-    class Once(NoDraft):
+    class Once:
         def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
             return guesses if len(tokens) == len(PROMPT) + 1 else ()
 
@@ -187,6 +194,12 @@ def test_nothing_is_decoded_before_the_first_token_is_out_or_after_closing() -> 
     run.loop.close()
     assert list(run.loop) == []
     assert run.decoder.calls == 2
+
+
+@pytest.mark.parametrize("said", [1, 2, 20])
+def test_the_text_goes_on_alike_from_anywhere(said: int) -> None:
+    """A position's random number needs no memory: a fallback may start again with what was said as its prompt."""
+    assert plain(prompt=plain()[: len(PROMPT) + said]) == plain()
 
 
 def test_a_seed_is_a_text_and_greedy_needs_none() -> None:

@@ -44,7 +44,7 @@ def test_an_answer_in_its_parts() -> None:
 
 
 def test_inter_token_latency_is_the_gaps_between_emissions() -> None:
-    stats = measured((9, 1), *[(0.010, 1)] * 98, (0.500, 1))
+    stats = measured((9, 1), (0.500, 1), *[(0.010, 1)] * 98)
     assert stats.itl_ms is not None
     assert stats.itl_ms.p50 == stats.itl_ms.p90 == pytest.approx(10)
     assert stats.itl_ms.p99 == pytest.approx(float(np.percentile([10] * 98 + [500], 99)))

@@ -186,8 +186,10 @@ STATS_KEYS = {
 
 class TestJson:
     def test_a_run_is_one_object_on_one_line_and_nothing_else_on_stdout(self) -> None:
-        out, _ = shown(RUN, as_json=True, out=Screen, err=Screen)
+        out, err = shown(RUN, as_json=True, out=Screen, err=Screen)
         assert out.count("\n") == 1
+        assert "42 tokens" not in err
+        assert "why" not in err
         assert json.loads(out) == {
             "text": "Hello world",
             "reasoning": "why",

@@ -57,11 +57,11 @@ def through_the_pipe(**fields: object) -> dict:
     "event",
     [
         core.Loading(0.25),
-        core.Loaded(20, 31, 2048, PLACES, 1.5, ("a note",)),
+        core.Loaded(20, 31, 2048, PLACES, 1.5, notes=("a note",)),
         core.Loaded(0, 31, 2048, (), 0.0),
         core.Prefilling(512, 1000),
         core.Text("answer", "你好 🙂\n\u2028\x1b[31m\0"),
-        core.Text("reasoning", ""),
+        core.Text("reasoning", "", drafted=True),
         core.Done("stop", STATS, ("a note",)),
         core.Done("timeout", NO_STATS),
     ],
@@ -73,15 +73,16 @@ def test_an_event_comes_out_as_it_went_in(event: core.Event) -> None:
     assert wire.event(message) == event
 
 
-@given(st.text(st.characters()))
-def test_any_text_is_one_line(text: str) -> None:
+@given(st.text(st.characters()), st.sampled_from(["answer", "reasoning"]), st.booleans())
+def test_any_text_is_one_line(text: str, kind: core.TextKind, drafted: bool) -> None:
     """Also a lone surrogate, which no UTF-8 can hold."""
-    raw = wire.line(1, **wire.event_fields(core.Text("answer", text)))
+    event = core.Text(kind, text, drafted)
+    raw = wire.line(1, **wire.event_fields(event))
     assert raw.count(b"\n") == 1
     assert raw.endswith(b"\n")
     assert raw.isascii()
-    assert wire.event(json.loads(raw)) == core.Text("answer", text)
-    assert wire.text_line(1, "answer", text) == raw
+    assert wire.event(json.loads(raw)) == event
+    assert wire.text_line(1, kind, text, drafted) == raw
 
 
 @pytest.mark.parametrize("plan", [PLAIN, FULL], ids=["plain", "full"])
@@ -98,6 +99,7 @@ def test_a_plan_comes_out_as_it_went_in(plan: core.Plan) -> None:
             core.Sampling(0.0, 0, 1.0, 0.0, seed=(1 << 64) - 1),
             max_tokens=5,
             stop=("\n\n", "END"),
+            show_draft=True,
         ),
     ],
     ids=["plain", "full"],

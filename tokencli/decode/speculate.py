@@ -32,13 +32,6 @@ class Drafter(Protocol):
         """At most `most` tokens that may follow `tokens`, the prompt and all output so far; empty for none."""
 
 
-class NoDraft:
-    """The drafter of plain decoding."""
-
-    def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
-        return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One emission: the tokens of one target pass, the accepted ones and the target's own next one, and how they came."""

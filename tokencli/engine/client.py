@@ -79,6 +79,12 @@ class Engine:
         (message,) = self._ask("devices", timeout=timeout)
         return [core.Device(**device) for device in message["devices"]]
 
+    def dry_run(self, plan: core.Plan, timeout: float | None = None) -> tuple[core.DeviceBytes, ...]:
+        """What llama.cpp would reserve for the plan's compute and output, by device. Raises EngineError, DoesNotFit."""
+        self._doing = "planning"
+        (message,) = self._ask("dry_run", timeout=timeout, plan=plan)
+        return tuple(core.DeviceBytes(**place) for place in message["devices"])
+
     def load(self, plan: core.Plan, timeout: float | None = None) -> Iterator[core.Event]:
         """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile."""
         self._doing = "loading the model"

@@ -3,6 +3,7 @@
 import ctypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 from tokencli.core import DeviceBytes, DeviceKind
@@ -30,6 +31,10 @@ class LogCapture:
         self._partial = ""
         self._callback = llama.llama_log_callback(self._receive)  # llama.cpp keeps only the pointer
         llama.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    def clear(self) -> None:
+        self.lines.clear()
+        self.errors.clear()
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
         if level != _CONTINUE:
@@ -83,3 +88,13 @@ def device_bytes(lines: Iterable[str], kinds: Mapping[str, DeviceKind]) -> tuple
         held = terms.setdefault(device, {})
         held[_TERMS[what]] = held.get(_TERMS[what], 0) + round(size * (1 << 20))
     return tuple(DeviceBytes(id=device, kind=kinds.get(device, "cpu"), **held) for device, held in sorted(terms.items()))
+
+
+def add_devices(first: Iterable[DeviceBytes], second: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
+    """What two models take together, device by device."""
+    together: dict[str, DeviceBytes] = {}
+    for place in (*first, *second):
+        other = together.get(place.id)
+        both = {term: getattr(place, term) + (getattr(other, term) if other else 0) for term in _TERMS.values()}
+        together[place.id] = replace(place, **both)
+    return tuple(together[device] for device in sorted(together))

@@ -1,8 +1,8 @@
 """What goes through the pipe between client and worker: one JSON object a line, every one with a request id.
 
-Client to worker: {"id", "do": "devices" | "load" | "generate" | "cancel", ...}. Worker to client: {"id", "is", ...}, where `is`
-is the name of an event in core.py, or "Devices", "Testing" (the weights are in, the first decode comes) or "Error"; those in
-LAST end their request. Text and numbers only, never logits.
+Client to worker: {"id", "do": "devices" | "dry_run" | "load" | "generate" | "cancel", ...}. Worker to client: {"id", "is", ...},
+where `is` is the name of an event in core.py, or "Devices", "Sizes", "Testing" (the weights are in, the first decode comes) or
+"Error"; those in LAST end their request. Text and numbers only, never logits.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from tokencli import core
 
 _quoted = json.encoder.encode_basestring_ascii
 
-LAST = frozenset({"Devices", "Loaded", "Done", "Error"})
+LAST = frozenset({"Devices", "Sizes", "Loaded", "Done", "Error"})
 
 
 def line(request: int, /, **fields: Any) -> bytes:
@@ -22,9 +22,10 @@ def line(request: int, /, **fields: Any) -> bytes:
     return json.dumps({"id": request, **fields}, default=dataclasses.asdict).encode() + b"\n"
 
 
-def text_line(request: int, kind: core.TextKind, text: str) -> bytes:
+def text_line(request: int, kind: core.TextKind, text: str, drafted: bool) -> bytes:
     """`line` of a Text event, in a third of the time: it is made once per token."""
-    return f'{{"id": {request}, "is": "Text", "kind": "{kind}", "text": {_quoted(text)}}}\n'.encode()
+    flag = "true" if drafted else "false"
+    return f'{{"id": {request}, "is": "Text", "kind": "{kind}", "text": {_quoted(text)}, "drafted": {flag}}}\n'.encode()
 
 
 def event_fields(event: core.Event) -> dict[str, Any]:
@@ -73,5 +74,6 @@ def request(fields: Mapping[str, Any]) -> core.Request:
         messages=tuple(core.Message(**message) for message in fields["messages"]),
         sampling=core.Sampling(**fields["sampling"]),
         max_tokens=fields["max_tokens"],
+        show_draft=fields["show_draft"],
         stop=tuple(fields["stop"]),
     )

@@ -3,6 +3,7 @@
 It may crash or be killed at any time; nothing a user values lives here. It ignores SIGINT and ends when its stdin closes.
 """
 
+import functools
 import json
 import os
 import queue
@@ -10,18 +11,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from tokencli.core import Done, Event, FinishReason, Loaded, Loading, Message, Plan, Prefilling, Request
+from tokencli.core import Done, Event, FinishReason, Loading, Message, Plan, Prefilling, Request
 from tokencli.decode.reply import Parts, Reply
-from tokencli.decode.speculate import NoDraft, speculate
+from tokencli.decode.speculate import Drafter, speculate
 from tokencli.decode.stats import Meter
 from tokencli.engine import chat_template, wire
 from tokencli.engine.devices import list_devices
 from tokencli.engine.library import load_library
-from tokencli.engine.log import LogCapture, device_bytes, load_failure, offloaded
+from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
+from tokencli.engine.pair import Pair, dry_run
+from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, TokencliError
 
 Write = Callable[[bytes], None]
@@ -39,14 +42,15 @@ class Worker:
         self._llama = load_library()
         self._log = LogCapture(self._llama, sys.stderr)
         self._llama.llama_backend_init()
-        self._model: LoadedModel | None = None
-        self._load_seconds = 0.0
+        self._pair: Pair | None = None
 
     def serve(self, message: dict[str, Any]) -> None:
         request = message["id"]
         match message["do"]:
             case "devices":
                 self._write(wire.line(request, **{"is": "Devices"}, devices=list_devices()))
+            case "dry_run":
+                self._dry_run(request, wire.plan(message["plan"]))
             case "load":
                 self._load(request, wire.plan(message["plan"]))
             case "generate":
@@ -54,33 +58,16 @@ class Worker:
             case unknown:
                 raise EngineError(f"the engine knows no request {unknown!r}", "client and worker are of different versions")
 
-    def _load(self, request: int, plan: Plan) -> None:
-        start = time.perf_counter()
-        self._log.lines.clear()
-        self._model = model = self._open(request, plan)
-        self._write(wire.line(request, **{"is": "Testing"}))
-        model.warm_up()
-        self._load_seconds = time.perf_counter() - start
-        kinds = {device.id: device.kind for device in list_devices()}
-        on_gpu, layers = offloaded(self._log.lines) or (0, plan.model.offloadable_layers)
-        loaded = Loaded(
-            gpu_layers=on_gpu,
-            layers=layers,
-            context=model.context,
-            devices=device_bytes(self._log.lines, kinds),
-            load_seconds=self._load_seconds,
-            notes=() if model.chat_template() else ("this model has no chat template: the prompt is continued as plain text",),
-        )
-        self._tell(request, loaded)
+    def _dry_run(self, request: int, plan: Plan) -> None:
+        self._write(wire.line(request, **{"is": "Sizes"}, devices=dry_run(self._llama, self._log, plan)))
 
-    def _open(self, request: int, plan: Plan) -> LoadedModel:
-        """Raises what llama.cpp's log says of a failure."""
-        try:
-            model = LoadedModel(self._llama, plan, self._loading(request))
-            model.open_context()
-        except EngineError as error:
-            raise load_failure(self._log.errors, plan.model.file) or error from None
-        return model
+    def _load(self, request: int, plan: Plan) -> None:
+        if self._pair:
+            self._pair.close()
+            self._pair = None
+        testing = functools.partial(self._write, wire.line(request, **{"is": "Testing"}))
+        self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing)
+        self._tell(request, self._pair.loaded)
 
     def _loading(self, request: int) -> Callable[[float], bool]:
         """A progress callback that tells every whole percent once."""
@@ -96,23 +83,24 @@ class Worker:
         return progress
 
     def _generate(self, request: int, wanted: Request) -> None:
-        model = self._model
-        if model is None:
+        if self._pair is None:
             raise EngineError("no model is loaded", "load one first")
-        model.rollback(0)
-        model.sampling = wanted.sampling
-        prompt, inside = _prompt(model, wanted.messages)
-        meter = Meter(time.perf_counter, len(prompt), 0, self._load_seconds)
-        reply = Reply(model, stop=wanted.stop, max_tokens=wanted.max_tokens, inside_reasoning=inside)
-        if self._prefill(request, model, prompt):
+        pair, target = self._pair, self._pair.target
+        target.rollback(0)
+        target.sampling = wanted.sampling
+        prompt, inside = _prompt(target.vocabulary, wanted.messages)
+        meter = Meter(time.perf_counter, len(prompt), 0, pair.loaded.load_seconds)
+        reply = Reply(target.vocabulary, stop=wanted.stop, max_tokens=wanted.max_tokens, inside_reasoning=inside)
+        drafter = pair.drafter(wanted)
+        if self._prefill(request, target, prompt):
             meter.prefilled()
-            model.seconds = 0.0
-            for parts in self._decode(request, model, prompt, reply, meter):
-                self._send_text(request, parts)
-        meter.engine_seconds(model.seconds)
+            before = pair.engine_seconds
+            self._decode(request, wanted, prompt, reply, drafter, meter)
+            meter.engine_seconds(pair.engine_seconds - before)
         self._send_text(request, reply.end(self._cancelled.get(request, "length")))
         assert reply.finish is not None
-        self._tell(request, Done(reply.finish, meter.stats()))
+        notes = (f"without the draft from then on: {drafter.failure}",) if drafter.failure else ()
+        self._tell(request, Done(reply.finish, meter.stats(), notes))
 
     def _prefill(self, request: int, model: LoadedModel, prompt: list[int]) -> bool:
         """Decode the prompt batch by batch; False when it was cancelled in between. Raises DoesNotFit."""
@@ -130,32 +118,38 @@ class Worker:
             model.decode(part, 1 if start + step >= len(prompt) else 0)
         return True
 
-    def _decode(self, request: int, model: LoadedModel, prompt: list[int], reply: Reply, meter: Meter) -> Iterator[Parts]:
-        steps = speculate(model, NoDraft(), prompt, seed=model.sampling.seed, depth=0, context=model.context)
+    def _decode(self, request: int, wanted: Request, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter) -> None:
+        """The token loop: send what each step shows, until the reply ends by itself or by a cancel."""
+        assert self._pair
+        pair = self._pair
+        steps = speculate(pair.target, drafter, prompt, seed=wanted.sampling.seed, depth=pair.depth, context=pair.target.context)
         for step in steps:
             before = reply.tokens
-            parts = reply.add(step.tokens)
+            drafted = step.tokens[: step.accepted] if wanted.show_draft else ()
+            shown = reply.add(drafted)
+            own = reply.add(step.tokens[len(drafted) :])
             meter.emitted(reply.tokens - before, step.drafted, step.accepted)
-            yield parts
+            self._send_text(request, shown, drafted=True)
+            self._send_text(request, own)
             if reply.finish or request in self._cancelled:
                 steps.close()
 
     def _tell(self, request: int, event: Event) -> None:
         self._write(wire.line(request, **wire.event_fields(event)))
 
-    def _send_text(self, request: int, parts: Parts) -> None:
+    def _send_text(self, request: int, parts: Parts, drafted: bool = False) -> None:
         for kind, text in parts:
-            self._write(wire.text_line(request, kind, text))
+            self._write(wire.text_line(request, kind, text, drafted))
 
 
-def _prompt(model: LoadedModel, messages: tuple[Message, ...]) -> tuple[list[int], bool]:
+def _prompt(vocabulary: NativeVocabulary, messages: tuple[Message, ...]) -> tuple[list[int], bool]:
     """The prompt's token ids, and whether it ends inside the reasoning tag."""
-    template = model.chat_template()
+    template = vocabulary.chat_template()
     if template is None:
-        return model.prompt_tokens("\n\n".join(message.content for message in messages)), False
-    text = chat_template.render(template, messages, model.special_text("bos"), model.special_text("eos"))
-    model.show_tags(THINK_TAGS)
-    return model.prompt_tokens(text), text.rstrip().endswith(THINK_TAGS[0])
+        return vocabulary.prompt_tokens("\n\n".join(message.content for message in messages)), False
+    text = chat_template.render(template, messages, vocabulary.special_text("bos"), vocabulary.special_text("eos"))
+    vocabulary.show_tags(THINK_TAGS)
+    return vocabulary.prompt_tokens(text), text.rstrip().endswith(THINK_TAGS[0])
 
 
 def serve(inbox: BinaryIO, write: Write) -> None:

@@ -1,0 +1,128 @@
+"""A target and its draft, loaded together and told apart: what the worker holds between a load and the requests after it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tokencli.core import DeviceBytes, DeviceKind, Loaded, Plan, Request
+from tokencli.decode.drafters import Guarded, ModelDrafter, NgramDrafter, NoDraft
+from tokencli.decode.speculate import Drafter
+from tokencli.engine.devices import list_devices
+from tokencli.engine.log import LogCapture, add_devices, device_bytes, load_failure, offloaded
+from tokencli.engine.model import LoadedModel, Opening
+from tokencli.errors import EngineError, TokencliError
+
+NO_TEMPLATE = "this model has no chat template: the prompt is continued as plain text"
+
+
+@dataclass(slots=True)
+class Pair:
+    """A loaded target, with or without a draft model beside it. `depth` is the plan's, or what the model can take back."""
+
+    plan: Plan
+    target: LoadedModel
+    draft: LoadedModel | None
+    depth: int
+    loaded: Loaded
+
+    @classmethod
+    def load(
+        cls, llama: Any, log: LogCapture, plan: Plan, progress: Callable[[float], bool], testing: Callable[[], None]
+    ) -> "Pair":
+        """Load all that the plan asks for. A draft that cannot be had is a note, not an error. Raises EngineError, DoesNotFit."""
+        start = time.perf_counter()
+        log.clear()
+        target = _open(llama, log, Opening.of_target(plan), progress)
+        testing()
+        target.warm_up()
+        on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
+        kinds = {device.id: device.kind for device in list_devices()}
+        places = device_bytes(log.lines, kinds)
+        notes = [] if target.vocabulary.chat_template() else [NO_TEMPLATE]
+        draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
+        loaded = Loaded(
+            gpu_layers=on_gpu,
+            layers=layers,
+            context=target.context,
+            devices=add_devices(places, draft_places),
+            load_seconds=time.perf_counter() - start,
+            draft=depth > 0,
+            notes=tuple(notes),
+        )
+        return cls(plan, target, draft, depth, loaded)
+
+    @property
+    def engine_seconds(self) -> float:
+        """Time inside llama_decode, of both models."""
+        return self.target.seconds + (self.draft.seconds if self.draft else 0.0)
+
+    def drafter(self, request: Request) -> Guarded:
+        """The drafter for one answer."""
+        return Guarded(self._drafter(request))
+
+    def _drafter(self, request: Request) -> Drafter:
+        if self.draft:
+            self.draft.sampling = request.sampling
+            self.draft.rollback(0)
+            self.draft.seconds = 0.0
+            return ModelDrafter(self.draft, request.sampling.seed)
+        return NgramDrafter() if self.depth else NoDraft()
+
+    def close(self) -> None:
+        for model in (self.draft, self.target):
+            if model:
+                model.close()
+
+
+def _open(llama: Any, log: LogCapture, opening: Opening, progress: Callable[[float], bool], dry: bool = False) -> LoadedModel:
+    """Raises what llama.cpp's log says of a failure."""
+    try:
+        model = LoadedModel(llama, opening, progress, dry)
+        model.open_context()
+    except EngineError as error:
+        raise load_failure(log.errors, opening.file) or error from None
+    return model
+
+
+def _load_draft(
+    llama: Any, log: LogCapture, plan: Plan, target: LoadedModel, kinds: dict[str, DeviceKind], notes: list[str]
+) -> tuple[LoadedModel | None, int, tuple[DeviceBytes, ...]]:
+    """The draft model if one is wanted, the depth to draft at (0 for none), and the bytes it takes. Adds notes of what is not."""
+    wanted = plan.draft
+    if wanted is None:
+        return None, 0, ()
+    depth = wanted.max_tokens if target.draft_limit is None else min(wanted.max_tokens, target.draft_limit)
+    if depth == 0:
+        notes.append(f"without a draft: {plan.model.architecture} models cannot take tokens back here")
+        return None, 0, ()
+    if wanted.kind == "ngram":
+        return None, depth, ()
+    log.clear()
+    try:
+        draft = _open(llama, log, Opening.of_draft(plan, wanted), lambda _fraction: True)
+        draft.warm_up()
+    except TokencliError as error:
+        notes.append(f"without the draft: {error.what}")
+        return None, 0, ()
+    if draft.draft_limit is not None:
+        draft.close()
+        notes.append("without the draft: a recurrent model cannot take back what the target refuses")
+        return None, 0, ()
+    return draft, depth, device_bytes(log.lines, kinds)
+
+
+def dry_run(llama: Any, log: LogCapture, plan: Plan) -> tuple[DeviceBytes, ...]:
+    """What llama.cpp would reserve for compute and output, exactly, without reserving it (FACTS, Memory).
+
+    Weights and KV are 0 in it: they come from the header. The draft's own reserve is added. Raises EngineError, DoesNotFit.
+    """
+    kinds = {device.id: device.kind for device in list_devices()}
+    places: tuple[DeviceBytes, ...] = ()
+    draft = plan.draft if plan.draft and plan.draft.kind == "model" else None
+    for opening in (Opening.of_target(plan), *([Opening.of_draft(plan, draft)] if draft else [])):
+        log.clear()
+        model = _open(llama, log, opening, lambda _fraction: True, dry=True)
+        places = add_devices(places, device_bytes(log.lines, kinds))
+        model.close()
+    return places
