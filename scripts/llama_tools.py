@@ -137,21 +137,20 @@ def speculate(program: Path, setting: Setting, prompt: str) -> Run:
         file.write(prompt + "\n")  # it drops one line feed at the end
         file.flush()
         done = subprocess.run([str(program), *_arguments(setting, file.name)], capture_output=True, text=True, check=True)
-    return parse_run(done.stdout, prompt)
+    return parse_run(done.stdout, done.stderr, prompt)
 
 
-def parse_run(output: str, prompt: str) -> Run:
-    """From what it prints: prompt and answer, then `encoded ...`, `decoded 113 tokens in 4.5 seconds, ...` and the counts."""
-    body, _, figures = output.rpartition("\n\nencoded ")
+def parse_run(printed: str, said: str, prompt: str) -> Run:
+    """From stdout, the prompt and the answer, and stderr: `decoded  117 tokens in    2.127 seconds, ...` and the counts."""
 
     def number(pattern: str) -> str:
-        found = re.search(pattern, figures)
-        assert found, f"no {pattern} in {output!r}"
+        found = re.search(pattern, said)
+        assert found, f"no {pattern} in {said!r}"
         return found[1]
 
     return Run(
-        text=body.partition(prompt)[2],
-        prompt_tokens=int(number(r"^\s*(\d+) tokens")),
+        text=printed.partition(prompt)[2].rstrip("\n"),
+        prompt_tokens=int(number(r"encoded\s+(\d+) tokens")),
         tokens=int(number(r"decoded\s+(\d+) tokens")),
         seconds=float(number(r"decoded\s+\d+ tokens in\s+([\d.]+) seconds")),
         drafted=int(number(r"n_drafted\s*=\s*(\d+)")),

@@ -54,7 +54,7 @@ class Block:
 
 
 def models() -> Paths:
-    """The models, made now where they are not there yet (about a minute). Raises ModelsError."""
+    """The models, made now where they are not there yet (seconds). Raises ModelsError."""
     original = catalogue.resolve("smollm2-135m", catalogue.read_catalogue(catalogue.data_folder()))
     folder = platformdirs.user_cache_path("tokencli") / "models" / f"measuring-{_digest(original)[:12]}-v{VERSION}"
     paths = Paths(folder / "target-f16.gguf", folder / "draft-27.gguf", original)

@@ -3,7 +3,12 @@
 A pair is one answer to each of the prompts on either side, in turns; its value is total time over total time.
 """
 
+import contextlib
+import cProfile
+import dataclasses
+import io
 import itertools
+import pstats
 import random
 import statistics
 import tempfile
@@ -23,6 +28,7 @@ from tests import tiny_models
 from tokencli.core import Done, Draft, Loaded, Message, Plan, Request, Sampling, Stats, Text
 from tokencli.decode.drafters import NgramDrafter
 from tokencli.engine.client import Engine
+from tokencli.engine.worker import Worker
 from tokencli.world import gguf_file
 
 DEPTH = 4
@@ -163,6 +169,7 @@ def python(tokens: int, pairs: int) -> None:
                     rounds = [_round(arm.answer().stats) for _ in range(pairs + 1)][1:]
                 each, rows = (statistics.median(column) for column in zip(*rounds, strict=True))
                 print(f"python at {LARGE_VOCABULARY} tokens, {kind}, {name}: {each:.3f} ms a round, {each / rows:.3f} ms a row")
+        _profile(Path(folder))
     _lookup(30_000)
 
 
@@ -172,6 +179,24 @@ def _round(stats: Stats) -> tuple[float, float]:
     assert stats.tokens_per_emission is not None
     rounds = stats.tokens / stats.tokens_per_emission - 1  # the first token comes from the prompt's pass
     return stats.overhead_ms_per_token * (stats.tokens - 1) / rounds, 1 + 2 * stats.drafted / rounds
+
+
+def _profile(folder: Path, tokens: int = 400, shown: int = 8) -> None:
+    """Where the time goes: the worker itself, in this process, with a draft that always agrees. Profiling slows it down."""
+    # No chat template: the time limit on rendering one would end the profile.
+    options = {"vocab_size": LARGE_VOCABULARY, "weight_type": "Q8_0", "chat_template": None}
+    file = tiny_models.write(folder / "no-template.gguf", **options)
+    with contextlib.redirect_stderr(io.StringIO()):
+        worker = Worker(lambda _raw: None, {})
+    worker.serve({"id": 1, "do": "load", "plan": dataclasses.asdict(plan_for(file, model_draft(file)))})
+    for sampling in (GREEDY, SAMPLED):
+        request = Request((Message("user", "Hello"),), sampling, tokens)
+        with cProfile.Profile() as profile:
+            worker.serve({"id": 2, "do": "generate", "request": dataclasses.asdict(request)})
+        spent = {where: entry[2] for where, entry in pstats.Stats(profile).stats.items() if where[2] != "_decode_batch"}
+        print(f"profile, temperature {sampling.temperature:g}: {1000 * sum(spent.values()) / tokens:.3f} ms per token, of which")
+        for (path, _, name), seconds in sorted(spent.items(), key=lambda item: -item[1])[:shown]:
+            print(f"  {seconds / sum(spent.values()):4.0%} {Path(path).name if path != '~' else ''} {name.strip('<>')}")
 
 
 def _lookup(length: int, calls: int = 2000) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokencli.core import Event, Loaded, Message, Note, Plan, Planned, Request, Sampling
+from tokencli.core import Device, Done, Event, Loaded, Machine, Message, Note, Plan, Planned, Request, Sampling
 from tokencli.engine.client import Engine
-from tokencli.errors import EngineCrashed, EngineTimeout, UsageError
-from tokencli.plan.planner import Wishes, make_plan
-from tokencli.world import catalogue, gguf_file, machine, verdicts
+from tokencli.errors import EngineCrashed, EngineTimeout, ModelUnavailable, UsageError
+from tokencli.plan.model_info import model_info
+from tokencli.plan.planner import ModelFile, Wishes, make_plan
+from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
+
+NOT_A_MODEL = (None, "auto", "off", "ngram")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class World:
 
     start_engine: Callable[[], Engine] = Engine
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
-    cores: Callable[[], int] = machine.usable_cores
+    read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     now: Callable[[], float] = time.monotonic
     data: Path = field(default_factory=catalogue.data_folder)
 
@@ -37,11 +40,12 @@ class Question:
     max_tokens: int | None = None
     timeout: float | None = None
     stop: tuple[str, ...] = ()
+    show_draft: bool = False
 
     @property
     def request(self) -> Request:
         system = (Message("system", self.system),) if self.system else ()
-        return Request((*system, Message("user", self.prompt)), self.sampling, self.max_tokens, self.stop)
+        return Request((*system, Message("user", self.prompt)), self.sampling, self.max_tokens, self.stop, self.show_draft)
 
 
 def random_seed() -> int:
@@ -56,17 +60,19 @@ def run(question: Question, world: World) -> Iterator[Event]:
     """
     if not question.prompt.strip():
         raise UsageError("the prompt is empty", 'give some text: tokencli run MODEL "a question"')
-    path = catalogue.resolve(question.model, catalogue.read_catalogue(world.data))
-    model = gguf_file.read_model(path, question.model)
     deadline = None if question.timeout is None else world.now() + question.timeout
+    target = read_model(question.model, world)
+    draft, notes = read_draft(question.wishes.draft, target, world)
+    yield from (Note(note) for note in notes)
     memory = world.find_verdicts()
     extra_buffers = not memory.extra_buffers_crash()
     tried_again = False
     while True:
         with world.start_engine() as engine:
-            devices = engine.devices(_left(deadline, world))
-            plan = make_plan(model, devices, question.wishes, cores=world.cores(), extra_buffers=extra_buffers)
             try:
+                plan = plan_here(engine, target, draft, question.wishes, extra_buffers, deadline, world)
+                plan = dataclasses.replace(plan, notes=(*notes, *plan.notes))
+                yield from (Note(note) for note in plan.notes[len(notes) :])
                 yield from _load(engine, plan, _left(deadline, world))
             except EngineCrashed as crash:
                 if tried_again or not (extra_buffers and engine.crashed_in_first_decode):
@@ -76,19 +82,64 @@ def run(question: Question, world: World) -> Iterator[Event]:
                 continue
             if tried_again:
                 memory.remember_extra_buffers_crash()
-            yield from engine.generate(question.request, _left(deadline, world))
+            for event in engine.generate(question.request, _left(deadline, world)):
+                if isinstance(event, Done):
+                    yield from (Note(note) for note in event.notes)
+                yield event
             return
 
 
+def read_model(name: str, world: World) -> ModelFile:
+    """The model that a user calls `name`: file and header. Raises ModelNotFound, BadModelFile."""
+    path = catalogue.resolve(name, catalogue.read_catalogue(world.data))
+    info = model_info(gguf_file.read_header(path))
+    return ModelFile.of(info, str(path), name)
+
+
+def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[ModelFile | None, list[str]]:
+    """The draft model asked for, or None with the reason why the answer goes on without it."""
+    if name in NOT_A_MODEL:
+        return None, []
+    assert name
+    try:
+        draft = read_model(name, world)
+    except ModelUnavailable as error:
+        return None, [f"without the draft: {error.what}"]
+    if draft.info.weight_bytes > target.info.weight_bytes:
+        return None, [f"without the draft: {name} is larger than the model it would draft for, it cannot pay"]
+    difference = gguf_file.vocabulary_difference(Path(target.model.file), Path(draft.model.file))
+    if difference:
+        return None, [f"without the draft: its vocabulary is not the model's: {difference}"]
+    return draft, []
+
+
+def plan_here(
+    engine: Engine,
+    target: ModelFile,
+    draft: ModelFile | None,
+    wishes: Wishes,
+    extra_buffers: bool,
+    deadline: float | None,
+    world: World,
+) -> Plan:
+    """The plan for this computer, as the engine sees it."""
+    return make_plan(
+        target,
+        world.read_machine(engine.devices(_left(deadline, world))),
+        settings.read_profiles(world.data),
+        wishes,
+        draft=draft,
+        extra_buffers=extra_buffers,
+        dry_run=lambda plan: engine.dry_run(plan, _left(deadline, world)),
+    )
+
+
 def _load(engine: Engine, plan: Plan, timeout: float | None) -> Iterator[Event]:
-    for note in plan.notes:
-        yield Note(note)
     for event in engine.load(plan, timeout):
         yield event
         if isinstance(event, Loaded):
             placed = as_loaded(plan, event)
-            for note in placed.notes[len(plan.notes) :]:
-                yield Note(note)
+            yield from (Note(note) for note in placed.notes[len(plan.notes) :])
             yield Planned(placed)
 
 
@@ -104,6 +155,7 @@ def as_loaded(plan: Plan, loaded: Loaded) -> Plan:
         plan,
         gpu_layers=loaded.gpu_layers,
         context=loaded.context,
+        draft=plan.draft if loaded.draft else None,
         devices=loaded.devices,
         notes=(*plan.notes, *notes),
     )

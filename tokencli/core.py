@@ -3,6 +3,7 @@
 Bytes are ints, seconds are floats, unknown is None. Field names are the keys of the JSON contract.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +21,33 @@ class Device:
     description: str
     total_bytes: int
     free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A computer as far as a plan needs to know it. `cores`: physical ones that may be used; RAM with the cgroup's limit."""
+
+    cores: int
+    ram_total_bytes: int
+    ram_available_bytes: int
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What to use where nobody says otherwise, for computers whose best device is of a kind (profiles/*.toml explain each)."""
+
+    name: str
+    title: str
+    kind: DeviceKind
+    headroom_share: float
+    context: int
+    batch: int
+    ubatch: int
+    kv_type: str
+    flash_attention: Literal["auto", "on", "off"]
+    draft: Literal["off", "ngram"]
+    draft_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,106 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a file says of its tokens; None where it says nothing.
+
+    `fingerprint`: 16 hex digits of all token texts from id 5 up; compatible vocabularies may differ in padding, so in this.
+    """
+
+    size: int
+    type: str | None
+    bos: int | None
+    eos: int | None
+    add_bos: bool | None
+    add_eos: bool | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """All that a header tells of a model (plan/model_info.py). Tuples have one entry per block, in the order of blk.N.
+
+    A block of the KV cache holds kv_heads x key_length keys and kv_heads x value_length values per cell: no heads in a
+    block without a cache of its own (recurrent, a draft head, one that reads another's), no values where the keys hold
+    them too (MLA). The last `draft_heads` blocks are multi-token-prediction heads, which take no part in plain decoding.
+    """
+
+    architecture: str
+    quant: str
+    layers: int
+    context_trained: int | None
+    embedding_length: int
+    vocabulary: Vocabulary
+    chat_template: str | None
+    file_bytes: int
+    weight_bytes: int
+    block_bytes: tuple[int, ...]
+    expert_bytes: tuple[int, ...]  # part of block_bytes
+    input_bytes: int  # stay on the host
+    output_bytes: int  # with the copy of the token embeddings where they serve as output, too
+    tied: bool
+    kv_heads: tuple[int, ...]
+    key_lengths: tuple[int, ...]
+    value_lengths: tuple[int, ...]
+    sliding_layers: tuple[bool, ...]
+    recurrent_layers: tuple[bool, ...]
+    recurrent_bytes: tuple[int, ...]  # state of one sequence
+    sliding_window: int | None = None
+    kv_layers_shared: int = 0  # the last so many blocks read the cache of an earlier one
+    kv_lora_rank: int | None = None  # where the cache holds compressed keys and values, which unpack to the next two
+    mla_key_length: int | None = None
+    mla_value_length: int | None = None
+    index_cache: bool = False  # a sparse-attention index has a cache that these fields do not tell: ask the dry run
+    experts: int = 0
+    experts_used: int = 0
+    draft_heads: int = 0
+    passes: int = 1  # how often a token goes through the same weights
+    shard: tuple[int, int] | None = None  # which part of how many the file is
+
+    @property
+    def offloadable_layers(self) -> int:
+        """What `--gpu-layers all` means: every block and the output layer, which llama.cpp counts as one more."""
+        return self.layers + 1
+
+    @property
+    def trunk_layers(self) -> int:
+        return self.layers - self.draft_heads
+
+    @property
+    def has_draft_heads(self) -> bool:
+        """Whether the heads' weights are in the file: quantizers may leave them out and keep the number."""
+        return any(self.block_bytes[self.trunk_layers :])
+
+    @property
+    def is_recurrent(self) -> bool:
+        return any(self.recurrent_layers)
+
+    @property
+    def is_mla(self) -> bool:
+        return self.mla_key_length is not None
+
+    @property
+    def key_widths(self) -> tuple[int, ...]:
+        """Numbers of keys per cell of the KV cache, by block."""
+        return tuple(heads * length for heads, length in zip(self.kv_heads, self.key_lengths, strict=True))
+
+    @property
+    def value_widths(self) -> tuple[int, ...]:
+        """Numbers of values per cell of the KV cache, by block; without flash attention the widest is taken for each."""
+        return tuple(heads * length for heads, length in zip(self.kv_heads, self.value_lengths, strict=True))
+
+    @property
+    def experts_share(self) -> float:
+        return self.experts_used / self.experts if self.experts else 1.0
+
+    @property
+    def active_bytes(self) -> int:
+        """Weights read for one decoded token: all blocks, of the experts only those used; of the input one row, not counted."""
+        blocks, experts = sum(self.block_bytes[: self.trunk_layers]), sum(self.expert_bytes[: self.trunk_layers])
+        return self.output_bytes + self.passes * (blocks - experts + round(experts * self.experts_share))
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceBytes:
     """Bytes on one device, by what holds them; `budget` is what the plan may use there, None where unknown."""
 
@@ -107,7 +235,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One way to run a model on this computer, with its reasons in `notes`."""
+    """One way to run a model on this computer, its reasons in `notes`; `origins` says of a setting who decided it."""
 
     model: Model
     backend: str
@@ -125,6 +253,7 @@ class Plan:
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)
+    origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -23,7 +23,7 @@ def load(message: dict, behaviour: str) -> None:
     if behaviour == "crash-always" or (behaviour == "crash-in-first-decode" and message["plan"]["extra_buffers"]):
         print("general protection fault", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
-    send(request, "Loaded", gpu_layers=0, layers=5, context=512, devices=[], load_seconds=0.5, notes=[])
+    send(request, "Loaded", gpu_layers=0, layers=5, context=512, devices=[], load_seconds=0.5, draft=False, notes=[])
 
 
 def generate(request: int) -> None:

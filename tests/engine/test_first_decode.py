@@ -19,7 +19,6 @@ def world(behaviour: str, folder: Path) -> app.World:
     return app.World(
         start_engine=lambda: Engine(command=[sys.executable, str(WORKER), behaviour]),
         find_verdicts=lambda: Verdicts(folder / "verdicts.json", "this build"),
-        cores=lambda: 2,
     )
 
 

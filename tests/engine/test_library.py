@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tokencli.world.gguf_file import FILE_TYPES, TENSOR_TYPES
+from tokencli.header import FILE_TYPES, TENSOR_TYPES
 
 
 @pytest.mark.parametrize("type_id", TENSOR_TYPES)

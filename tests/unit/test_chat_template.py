@@ -114,7 +114,6 @@ class TestRealTemplates:
     def test_the_special_tokens_are_the_models_own(self) -> None:
         assert rendered("{{ bos_token }}|{{ eos_token }}|{{ pad_token }}") == "<s>|</s>|"
 
-    @pytest.mark.xfail(strict=True, reason="not yet as Hugging Face renders: transformers' utils/chat_template_utils.py")
     @pytest.mark.parametrize(
         ("template", "prompt"),
         [
@@ -183,7 +182,6 @@ class TestLimits:
         endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}"
         assert "longer than 2 s" in failure(endless)
 
-    @pytest.mark.xfail(strict=True, reason="the limit is looked at where a function is called, and this loop calls none")
     def test_the_time_limit_ends_a_loop_that_calls_nothing(self) -> None:
         rounds = 0
 
@@ -213,13 +211,12 @@ class TestLimits:
     def test_an_operator_that_builds_too_much_is_refused(self, template: str) -> None:
         assert failure(template)
 
-    @pytest.mark.xfail(strict=True, reason="only one * and one ** at a time are limited")
     @pytest.mark.parametrize(
         "template",
         [
             "{% set n = namespace(s='ab') %}{% for _ in range(23) %}{% set n.s = n.s + n.s %}{% endfor %}{{ n.s | length }}",
             "{{ ('%016777216d' % 1) | length }}",
-            "{{ (((9 ** 64) ** 64) ** 64) ** 4 > 1 }}",
+            "{{ (((9 ** 64) ** 64) ** 64) ** 6 > 1 }}",
         ],
         ids=["plus", "percent", "powers of powers"],
     )

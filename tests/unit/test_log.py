@@ -89,7 +89,6 @@ class TestDeviceBytes:
         (cpu,) = device_bytes([*ON_CPU, again], {})
         assert cpu.compute == mib(20)
 
-    @pytest.mark.xfail(strict=True, reason="the second line for a place replaces the first one, for any purpose")
     @pytest.mark.parametrize(
         ("lines", "term", "size"),
         [(TINY_GEMMA, "kv", mib(1.25)), (TWO_PARTS, "weights", mib(0.75) + mib(0.63))],

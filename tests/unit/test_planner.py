@@ -1,133 +1,212 @@
-"""Where a model goes: decided from values, with reasons."""
+"""The first planner: which device, how many layers, which draft, and the reasons; the dry run is a function in the test."""
+
+import dataclasses
 
 import pytest
 
-from tokencli.core import Device, Model, Plan
-from tokencli.errors import UsageError
-from tokencli.plan.planner import DEFAULT_CONTEXT, Wishes, is_software, make_plan
+from tokencli.core import Device, DeviceBytes, Machine, ModelInfo, Plan, Profile, Vocabulary
+from tokencli.errors import DoesNotFit, UsageError
+from tokencli.plan.planner import ALL, ModelFile, Wishes, make_plan
 
-GIB = 1 << 30
-CPU = Device("CPU", "cpu", "AMD Ryzen 7 8845HS", 32 * GIB, 32 * GIB)
-IGPU = Device("Vulkan0", "integrated", "AMD Radeon 780M (RADV PHOENIX)", 20 * GIB, 19 * GIB)
-DGPU = Device("Vulkan1", "gpu", "NVIDIA GeForce RTX 2060", 6 * GIB, 5 * GIB)
-CUDA = Device("CUDA0", "gpu", "NVIDIA GeForce RTX 2060", 6 * GIB, 5 * GIB)
-LLVMPIPE = Device("Vulkan0", "gpu", "llvmpipe (LLVM 15.0.6, 256 bits)", 64 * GIB, 64 * GIB)
-NPU = Device("HTP0", "accelerator", "Hexagon", 16 * GIB, 16 * GIB)
-DECIDE_FOR_ME = Wishes()
+MIB, GIB = 1 << 20, 1 << 30
+LAYERS = 10
 
 
-def model(size: int = 2 * GIB, trained: int | None = 32_768) -> Model:
-    return Model("m", "m.gguf", "Q4_K_M", "llama", size, layers=32, context_trained=trained)
+def info(layers: int = LAYERS, block: int = 100 * MIB, context_trained: int | None = 32768) -> ModelInfo:
+    """A model of equal blocks, 4 KV heads of 128."""
+    each = (0,) * layers
+    return ModelInfo(
+        architecture="llama", quant="Q4_K_M", layers=layers, context_trained=context_trained, embedding_length=2048,
+        vocabulary=Vocabulary(32000, "gpt2", 1, 2, False, False, "0" * 16), chat_template=None,
+        file_bytes=layers * block + 200 * MIB, weight_bytes=layers * block + 200 * MIB, block_bytes=(block,) * layers,
+        expert_bytes=each, input_bytes=100 * MIB, output_bytes=100 * MIB, tied=False, kv_heads=(4,) * layers,
+        key_lengths=(128,) * layers, value_lengths=(128,) * layers, sliding_layers=(False,) * layers,
+        recurrent_layers=(False,) * layers, recurrent_bytes=each,
+    )  # fmt: skip
 
 
-def plan(*devices: Device, wishes: Wishes = DECIDE_FOR_ME, size: int = 2 * GIB, extra_buffers: bool = True) -> Plan:
-    return make_plan(model(size), [CPU, *devices], wishes, cores=8, extra_buffers=extra_buffers)
+KV_PER_BLOCK = 4096 * 4 * (128 + 128) * 2
 
+TARGET = ModelFile.of(info(), "target.gguf", "target")
+SMALL = ModelFile.of(info(2, 50 * MIB), "small.gguf", "small")
 
-def placed(made: Plan) -> tuple[str, str | None, int]:
-    return made.backend, made.device, made.gpu_layers
-
-
-@pytest.mark.parametrize(
-    ("devices", "where"),
-    [
-        ([], ("cpu", None, 0)),
-        ([NPU], ("cpu", None, 0)),
-        ([IGPU], ("vulkan", "Vulkan0", 33)),
-        ([CUDA], ("cuda", "CUDA0", 33)),
-        ([IGPU, DGPU], ("vulkan", "Vulkan1", 33)),
-        ([LLVMPIPE], ("cpu", None, 0)),
-        ([LLVMPIPE, DGPU], ("vulkan", "Vulkan1", 33)),
-    ],
-    ids=["none", "accelerator", "integrated", "discrete", "both", "software", "software and discrete"],
+PROFILES = tuple(
+    Profile(name, name, kind, 0.1, 4096, 512, 512, "f16", "auto", "off", 4)
+    for name, kind in (("cpu", "cpu"), ("amd-780m-vulkan", "integrated"), ("cuda-6gb", "gpu"))
 )
-def test_a_small_model_goes_whole_to_the_best_real_device(devices: list[Device], where: tuple[str, str | None, int]) -> None:
-    assert placed(plan(*devices)) == where
-    assert plan(*devices).notes == ()
+
+CARD = Device("CUDA0", "gpu", "NVIDIA GeForce RTX 2060", 6 * GIB, 5 * GIB)
+IGPU = Device("Vulkan0", "integrated", "AMD Radeon 780M (RADV PHOENIX)", 16 * GIB, 12 * GIB)
+LAVAPIPE = Device("Vulkan0", "gpu", "llvmpipe (LLVM 15.0.6, 256 bits)", 2 * GIB, 2 * GIB)
+CPU = Device("CPU", "cpu", "a CPU", 16 * GIB, 16 * GIB)
 
 
-def test_of_like_devices_the_one_with_the_most_free_memory_is_taken() -> None:
-    larger = Device("CUDA1", "gpu", "NVIDIA GeForce RTX 3090", 24 * GIB, 20 * GIB)
-    assert plan(CUDA, larger).device == plan(larger, CUDA).device == "CUDA1"
+def machine(*devices: Device, ram: int = 16 * GIB) -> Machine:
+    return Machine(cores=8, ram_total_bytes=ram, ram_available_bytes=ram, devices=(*devices, CPU))
 
 
-@pytest.mark.parametrize("name", ["llvmpipe (LLVM 15.0.6, 256 bits)", "SwiftShader Device (Subzero)", "softpipe"])
-def test_a_cpu_in_disguise_is_known_by_its_description(name: str) -> None:
-    assert is_software(Device("Vulkan0", "gpu", name, GIB, GIB))
-    assert not is_software(IGPU)
+def dry_run(plan: Plan) -> tuple[DeviceBytes, ...]:
+    """100 MiB at full offload, 200 at partial; a draft model beside adds 50."""
+    compute = 100 * MIB if plan.gpu_layers == plan.model.offloadable_layers else 200 * MIB
+    compute += 50 * MIB if plan.draft and plan.draft.kind == "model" else 0
+    return (DeviceBytes(plan.device or "CPU", "gpu", compute=compute),)
 
 
-def test_a_model_that_may_not_fit_stays_on_the_cpu_and_the_plan_says_why() -> None:
-    made = plan(CUDA, size=5 * GIB)
-    assert placed(made) == ("cpu", None, 0)
-    (note,) = made.notes
-    assert "5.0 GiB free on CUDA0" in note
-    assert "--gpu-layers" in note
+def plan(here: Machine, draft: ModelFile | None = None, target: ModelFile = TARGET, **wishes: object) -> Plan:
+    return make_plan(target, here, PROFILES, Wishes(**wishes), draft=draft, dry_run=dry_run)
 
 
-def test_a_tenth_and_a_gibibyte_are_left_free() -> None:
-    assert plan(CUDA, size=3 * GIB).gpu_layers == 33
-    assert plan(CUDA, size=int(3.7 * GIB)).gpu_layers == 0
+def card_with(free: int) -> Machine:
+    return machine(dataclasses.replace(CARD, free_bytes=free))
 
 
-@pytest.mark.parametrize(("asked", "given"), [(0, 0), (1, 1), (20, 20), (33, 33), (99, 33), (-1, 33)])
-def test_layers_asked_for_are_given_up_to_all_there_are(asked: int, given: int) -> None:
-    made = plan(CUDA, wishes=Wishes(gpu_layers=asked), size=50 * GIB)
-    assert made.gpu_layers == given
-    assert made.device == ("CUDA0" if given else None)
-    assert made.notes == ()
+def needed(layers: int) -> int:
+    """What the test's model takes on a device, compute included, with 10 % headroom on top."""
+    blocks = layers - 1
+    compute = 100 * MIB if layers == LAYERS + 1 else 200 * MIB
+    return int((100 * MIB + blocks * (100 * MIB + KV_PER_BLOCK) + compute) / 0.9) + 1
 
 
-def test_no_gpu_layers_is_a_wish_that_every_computer_can_meet() -> None:
-    assert placed(plan(CUDA, wishes=Wishes(gpu_layers=0))) == placed(plan(wishes=Wishes(gpu_layers=0))) == ("cpu", None, 0)
+def test_without_a_gpu_everything_is_on_the_cpu_without_a_dry_run() -> None:
+    def never(_plan: Plan) -> tuple[DeviceBytes, ...]:
+        raise AssertionError("nothing to ask")
+
+    found = make_plan(TARGET, machine(), PROFILES, Wishes(), dry_run=never)
+    assert (found.gpu_layers, found.device, found.backend, found.profile) == (0, None, "cpu", "cpu")
+    assert (found.threads, found.context, found.notes) == (8, 4096, ())
 
 
-@pytest.mark.parametrize("devices", [[], [NPU]])
-def test_gpu_layers_without_a_gpu_are_an_error(devices: list[Device]) -> None:
-    with pytest.raises(UsageError, match="needs a GPU") as caught:
-        plan(*devices, wishes=Wishes(gpu_layers=-1))
-    assert "--gpu-layers 0" in caught.value.hint
+@pytest.mark.parametrize("layers", [1, 2, 5, 10, 11])
+def test_as_many_layers_as_the_free_memory_holds_with_headroom(layers: int) -> None:
+    assert plan(card_with(needed(layers))).gpu_layers == layers
+    if layers < LAYERS + 1:  # at full offload the compute buffer shrinks, so one byte less of that is its own case
+        assert plan(card_with(needed(layers) - 4)).gpu_layers == layers - 1
 
 
-def test_a_software_device_is_used_when_asked_for_and_said_to_be_one() -> None:
-    made = plan(LLVMPIPE, wishes=Wishes(gpu_layers=20))
-    assert placed(made) == ("vulkan", "Vulkan0", 20)
-    assert any("software device" in note and "llvmpipe" in note for note in made.notes)
-    assert plan(LLVMPIPE, DGPU, wishes=Wishes(gpu_layers=20)).device == "Vulkan1"
+def test_a_byte_short_of_full_offload_is_a_partial_one_and_says_so() -> None:
+    found = plan(card_with(needed(LAYERS + 1) - 4))
+    assert 0 < found.gpu_layers < LAYERS + 1
+    assert f"{found.gpu_layers} of 11 layers on CUDA0" in found.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("wished", "trained", "context", "noted"),
-    [
-        (None, 32_768, DEFAULT_CONTEXT, False),
-        (None, 2048, 2048, False),
-        (None, None, DEFAULT_CONTEXT, False),
-        (8192, 32_768, 8192, False),
-        (2048, 2048, 2048, False),
-        (8192, 2048, 8192, True),
-        (8192, None, 8192, False),
-    ],
-)
-def test_the_context_is_the_users_wish_else_what_the_model_knows(
-    wished: int | None, trained: int | None, context: int, noted: bool
-) -> None:
-    made = make_plan(model(trained=trained), [CPU], Wishes(context=wished), cores=8, extra_buffers=True)
-    assert made.context == context
-    assert bool(made.notes) == noted
-    assert not noted or "2048 the model was trained for" in made.notes[0]
+def test_no_room_at_all_is_the_cpu_and_says_so() -> None:
+    found = plan(card_with(100 * MIB))
+    assert (found.gpu_layers, found.device, found.backend) == (0, None, "cpu")
+    assert found.notes[0].startswith("on the CPU: ")
 
 
-def test_threads_are_the_users_wish_else_one_a_core() -> None:
-    assert plan().threads == 8
-    assert plan(wishes=Wishes(threads=3)).threads == 3
+def test_an_explicit_count_is_never_changed() -> None:
+    assert plan(card_with(100 * MIB), gpu_layers=7).gpu_layers == 7
+    assert plan(card_with(100 * MIB), gpu_layers=ALL).gpu_layers == 11
+    assert plan(card_with(100 * MIB), gpu_layers=99).gpu_layers == 11
+    assert plan(machine(CARD), gpu_layers=0).device is None
 
 
-def test_a_plan_without_extra_buffers_says_what_that_costs() -> None:
-    assert plan().extra_buffers
-    made = plan(extra_buffers=False)
-    assert not made.extra_buffers
-    assert "slower prefill" in made.notes[0]
+def test_a_longer_context_takes_layers_away() -> None:
+    here = card_with(needed(LAYERS + 1))
+    assert plan(here, context=4096).gpu_layers == 11
+    assert plan(here, context=32768).gpu_layers < 11
+    assert plan(here, context=32768, kv_type="q4_0").gpu_layers > plan(here, context=32768).gpu_layers
 
 
-def test_a_plan_carries_its_model() -> None:
-    assert plan().model == model()
+def test_discrete_before_integrated_and_software_never_by_itself() -> None:
+    assert plan(machine(IGPU, CARD)).device == "CUDA0"
+    assert plan(machine(IGPU)).profile == "amd-780m-vulkan"
+    assert plan(machine(LAVAPIPE)).device is None
+    assert plan(machine(LAVAPIPE, IGPU), gpu_layers=ALL).device == IGPU.id
+    asked = plan(machine(LAVAPIPE), gpu_layers=3)
+    assert asked.device == "Vulkan0"
+    assert "is a software device" in asked.notes[0]
+
+
+def test_a_device_by_name() -> None:
+    assert plan(machine(IGPU, CARD), device="vulkan0").device == "Vulkan0"
+    assert plan(machine(CARD), device="cpu").device is None
+    with pytest.raises(UsageError, match="lists no device Vulkan7"):
+        plan(machine(CARD), device="Vulkan7")
+
+
+def test_layers_without_a_gpu_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"llama\.cpp lists none here"):
+        plan(machine(), gpu_layers=3)
+
+
+def test_flags_go_before_the_profile_and_the_origin_is_told() -> None:
+    found = plan(machine(), context=1000, threads=3)
+    assert (found.context, found.threads, found.ubatch) == (1000, 3, 512)
+    assert found.origins["context"] == found.origins["threads"] == "flag"
+    assert found.origins["ubatch"] == "profile"
+    assert plan(machine()).origins["threads"] == "machine"
+
+
+def test_a_models_own_limit_bounds_the_default_context_but_not_a_flag() -> None:
+    short = ModelFile.of(info(context_trained=2048), "short.gguf", "short")
+    default = plan(machine(), target=short)
+    assert (default.context, default.origins["context"]) == (2048, "model")
+    longer = plan(machine(), target=short, context=4000)
+    assert longer.context == 4000
+    assert longer.notes == ("a context of 4000 is more than the 2048 the model was trained for",)
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    assert plan(machine(CARD), profile="cpu").profile == "cpu"
+    with pytest.raises(UsageError) as caught:
+        plan(machine(), profile="laptop")
+    assert "amd-780m-vulkan" in caught.value.hint
+
+
+@pytest.mark.parametrize("wish", [None, "auto", "off"])
+def test_no_draft_unless_asked_for(wish: str | None) -> None:
+    assert plan(machine(), draft=None, **{"draft_tokens": 6}).draft is None
+    assert make_plan(TARGET, machine(), PROFILES, Wishes(draft=wish), dry_run=dry_run).draft is None
+
+
+def test_lookup_and_a_model_as_draft_at_the_depth_asked_for() -> None:
+    lookup = make_plan(TARGET, machine(), PROFILES, Wishes(draft="ngram"), dry_run=dry_run).draft
+    assert lookup
+    assert (lookup.kind, lookup.max_tokens) == ("ngram", 4)
+    model = plan(machine(), SMALL, draft_tokens=7).draft
+    assert model
+    assert (model.kind, model.file, model.max_tokens, model.device) == ("model", "small.gguf", 7, None)
+
+
+def test_a_draft_goes_beside_the_target_only_where_all_of_both_fits() -> None:
+    own = 100 * MIB + 2 * (50 * MIB + KV_PER_BLOCK) + 50 * MIB
+    both = needed(LAYERS + 1) + int(own / 0.9) + 1
+    beside = plan(card_with(both), SMALL)
+    assert beside.draft
+    assert (beside.gpu_layers, beside.draft.device) == (11, "CUDA0")
+    short = plan(card_with(both - 8), SMALL)
+    assert short.draft
+    assert (short.gpu_layers, short.draft.device) == (11, None), "a draft never pushes layers off the GPU"
+    assert "the draft runs on the CPU: CUDA0 has no room for it" in short.notes
+    partial = plan(card_with(needed(5)), SMALL)
+    assert partial.draft
+    assert (partial.gpu_layers, partial.draft.device) == (5, None)
+
+
+def test_recurrent_state_is_priced_once_more_per_token_that_can_be_taken_back() -> None:
+    state = 20 * MIB
+    hybrid = dataclasses.replace(
+        info(), recurrent_layers=(True,) * LAYERS, recurrent_bytes=(state,) * LAYERS, kv_heads=(0,) * LAYERS
+    )
+    target = ModelFile.of(hybrid, "hybrid.gguf", "hybrid")
+    weights = 100 * MIB + LAYERS * 100 * MIB + 100 * MIB
+    without = int((weights + LAYERS * state) / 0.9) + 1
+    assert plan(card_with(without), target=target).gpu_layers == 11
+    assert plan(card_with(without), target=target, draft=None, **{"draft_tokens": 4}).gpu_layers == 11
+    drafted = make_plan(target, card_with(without), PROFILES, Wishes(draft="ngram"), dry_run=dry_run)
+    assert drafted.gpu_layers < 11
+    room = int((weights + 5 * LAYERS * state) / 0.9) + 1
+    assert make_plan(target, card_with(room), PROFILES, Wishes(draft="ngram"), dry_run=dry_run).gpu_layers == 11
+
+
+def test_a_cache_that_the_ram_does_not_hold_does_not_fit() -> None:
+    with pytest.raises(DoesNotFit, match=r"a context of 1000000 needs \d+\.\d GiB of KV cache"):
+        plan(machine(ram=8 * GIB), context=1000000)
+
+
+def test_the_extra_buffers_verdict_is_told() -> None:
+    found = make_plan(TARGET, machine(), PROFILES, Wishes(), extra_buffers=False, dry_run=dry_run)
+    assert not found.extra_buffers
+    assert "without the CPU's extra buffers" in found.notes[0]

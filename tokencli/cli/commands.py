@@ -22,7 +22,7 @@ def run_command_line(arguments: Sequence[str], terminal: Terminal) -> int:
     """Run one command; the exit code. Every error becomes one line on stderr, with `--json` an object on stdout."""
     as_json = "--json" in arguments
     try:
-        code = _application(terminal)(list(arguments), standalone_mode=False, prog_name="tokencli")
+        code = application(terminal)(list(arguments), standalone_mode=False, prog_name="tokencli")
         return int(code or 0)
     except TokencliError as error:
         return _report(error, terminal, as_json)
@@ -70,8 +70,8 @@ def _silence(terminal: Terminal) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout.fileno())
 
 
-def _application(terminal: Terminal) -> Callable[..., Any]:
-    application = typer.Typer(
+def application(terminal: Terminal) -> Callable[..., Any]:
+    app = typer.Typer(
         name="tokencli",
         help=HELP,
         no_args_is_help=True,
@@ -85,14 +85,14 @@ def _application(terminal: Terminal) -> Callable[..., Any]:
             terminal.stdout.write(f"tokencli {tokencli.__version__}\n")
             raise typer.Exit
 
-    @application.callback()
+    @app.callback()
     def top(
         _version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=version, is_eager=True)] = False,
     ) -> None:
         pass
 
-    application.command("run")(_run_command(terminal))
-    return typer.main.get_command(application)
+    app.command("run")(_run_command(terminal))
+    return typer.main.get_command(app)
 
 
 def _run_command(terminal: Terminal) -> Callable[..., None]:
@@ -112,6 +112,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         gpu_layers: options.GpuLayers = None,
         context: options.Context = None,
         threads: options.Threads = None,
+        profile: options.Profile = None,
+        device: options.Device = None,
+        kv_type: options.KvType = None,
+        draft: options.Draft = None,
+        draft_tokens: options.DraftTokens = None,
+        show_draft: options.ShowDraft = False,
         as_json: options.Json = False,
         quiet: options.Quiet = False,
     ) -> None:
@@ -127,21 +133,31 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             ("--min-p", min_p, 0, 1),
             ("--seed", seed, 0, (1 << 64) - 1),
         )
-        from tokencli import app
+        from tokencli import app as story
         from tokencli.core import Sampling
         from tokencli.plan.planner import Wishes
 
-        question = app.Question(
+        question = story.Question(
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=Wishes(gpu_layers=options.gpu_layers(gpu_layers), context=context, threads=threads),
-            sampling=Sampling(temperature, top_k, top_p, min_p, app.random_seed() if seed is None else seed),
+            wishes=Wishes(
+                gpu_layers=options.gpu_layers(gpu_layers),
+                device=device,
+                profile=profile,
+                context=context,
+                kv_type=options.kv_type(kv_type),
+                threads=threads,
+                draft=draft,
+                draft_tokens=options.draft_tokens(draft_tokens),
+            ),
+            sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
             stop=tuple(stop or ()),
+            show_draft=show_draft,
         )
-        _show_run(app.run(question, app.World()), RunView(terminal, quiet=quiet, as_json=as_json))
+        _show_run(story.run(question, story.World()), RunView(terminal, quiet=quiet, as_json=as_json))
 
     return run
 

@@ -7,6 +7,9 @@ import typer
 
 from tokencli.errors import UsageError
 
+KV_TYPES = ("f16", "q8_0", "q4_0")
+MOST_DRAFT_TOKENS = 64
+
 
 def _option(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=True)
@@ -27,6 +30,12 @@ Seed = Annotated[int | None, _option("--seed", "N", "Same seed, same text. Rando
 GpuLayers = Annotated[str | None, _option("--gpu-layers", "N|all", "Layers on the GPU. Decided for you if not given.")]
 Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
+Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
+Device = Annotated[str | None, _option("--device", "NAME", "The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0).")]
+KvType = Annotated[str | None, _option("--kv-type", "TYPE", "The KV cache's element type: f16, q8_0 or q4_0.")]
+Draft = Annotated[str | None, _option("--draft", "auto|off|ngram|MODEL", "What guesses the next tokens.")]
+DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens guessed at once.")]
+ShowDraft = Annotated[bool, typer.Option("--show-draft", help="Colour the tokens that the draft had guessed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the answer and errors.")]
 
@@ -36,6 +45,22 @@ def check_range(*limits: tuple[str, float | None, float, float]) -> None:
     for option, value, least, most in limits:
         if value is not None and not least <= value <= most:
             raise UsageError(f"{option} {value} is out of range", f"give a value from {least:,} to {most:,}")
+
+
+def kv_type(text: str | None) -> str | None:
+    """Raises UsageError for a type that no KV cache can have."""
+    if text is not None and text not in KV_TYPES:
+        raise UsageError(f"--kv-type {text} is not known", "use " + ", ".join(KV_TYPES))
+    return text
+
+
+def draft_tokens(text: str | None) -> int | None:
+    """`--draft-tokens`: a count, or None for "auto". Raises UsageError."""
+    if text is None or text == "auto":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_DRAFT_TOKENS:
+        raise UsageError(f"--draft-tokens {text} is out of range", f"use auto, or 1 to {MOST_DRAFT_TOKENS}")
+    return int(text)
 
 
 def gpu_layers(text: str | None) -> int | None:

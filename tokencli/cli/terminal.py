@@ -44,10 +44,14 @@ class Terminal:
     def shows_colour(self) -> bool:
         return self.shows_progress and not self.environ.get("NO_COLOR")
 
+    @property
+    def colours_answer(self) -> bool:
+        return self.shows_answer and self.environ.get("TERM") != "dumb" and not self.environ.get("NO_COLOR")
+
     def piped_text(self) -> str | None:
         """All of stdin where it is a pipe or a file, else None: a terminal or /dev/null is nobody's prompt."""
         try:
             mode = os.fstat(self.stdin.fileno()).st_mode
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):  # AttributeError: started without any stdin
             return None
         return self.stdin.read() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None

@@ -11,7 +11,7 @@ from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
 
 _CLEAR_LINE = "\r\x1b[K"
-_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_DIM, _DRAFTED, _RESET = "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
 class RunView:
@@ -44,9 +44,9 @@ class RunView:
             case Planned(plan):
                 self.plan = plan
                 self._show_progress("reading the prompt")
-            case Text(kind, text):
+            case Text(kind, text, drafted):
                 self._parts[kind].append(text)
-                self._show_text(kind, text)
+                self._show_text(kind, text, drafted)
             case Done():
                 self.done = event
 
@@ -82,13 +82,15 @@ class RunView:
             "stats": stats_json(self.done.stats) if self.done else None,
         }
 
-    def _show_text(self, kind: str, text: str) -> None:
+    def _show_text(self, kind: str, text: str, drafted: bool) -> None:
         self._clear_progress()
         if self._json:
             return
         if kind == "answer":
             self._end_thinking()
-            self._write_answer(self._answer.feed(text))
+            shown = self._answer.feed(text)
+            coloured = drafted and shown and self._terminal.colours_answer
+            self._write_answer(f"{_DRAFTED}{shown}{_RESET}" if coloured else shown)
         elif not self._quiet:
             self._write_thought(self._thoughts.feed(text))
 
@@ -154,9 +156,16 @@ def summary(plan: Plan, done: Done) -> str:
         f"TTFT {_number(stats.ttft_seconds, 2)} s",
         f"prefill {_number(stats.prefill_tokens_per_second, 1)} tokens/s",
         f"decode {_number(stats.decode_tokens_per_second, 1)} tokens/s",
+        *_drafting(stats),
         placement(plan),
     ]
     return " | ".join(parts)
+
+
+def _drafting(stats: Stats) -> list[str]:
+    if stats.acceptance is None:
+        return []
+    return [f"draft {stats.accepted} of {stats.drafted} accepted ({100 * stats.acceptance:.0f} %)"]
 
 
 def placement(plan: Plan) -> str:
@@ -184,7 +193,8 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 
 
 def error_line(error: TokencliError) -> str:
-    return one_line(f"error: {error.what}; {error.hint}" if error.hint else f"error: {error.what}")
+    parts = (one_line(part) for part in (f"error: {error.what}", error.hint) if part)
+    return "; ".join(parts)
 
 
 def error_json(error: TokencliError) -> str:

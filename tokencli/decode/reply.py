@@ -51,7 +51,7 @@ class Reply:
     def end(self, finish: FinishReason) -> Parts:
         """The reply is over, for `finish` unless it ended by itself before: give out all that was held back."""
         self.finish = self.finish or finish
-        rest = "" if self._stop.stopped else self._stop.feed(self._utf8.flush()) + self._stop.flush()
+        rest = self._stop.feed(self._utf8.flush()) + self._stop.flush()
         return _joined(self._reasoning.feed(rest), self._reasoning.flush())
 
     def _one(self, token: int) -> str:

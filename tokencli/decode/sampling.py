@@ -40,8 +40,8 @@ def candidates(logits: Floats, sampling: Sampling) -> Candidates:
         raise EngineError("the model's output is not a number", "the backend computes wrongly: try --gpu-layers 0")
     if sampling.temperature <= 0:
         return Candidates(np.array((best,)), _CERTAIN)
-    ids, weights = _truncated(logits, top, sampling)
-    scaled = np.log(weights) / sampling.temperature
+    ids = _truncated(logits, top, sampling)
+    scaled = (logits[ids].astype(np.float64) - top) / sampling.temperature
     return Candidates(ids, scaled - np.log(np.exp(scaled).sum()))
 
 
@@ -74,8 +74,8 @@ def _mix_int(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _truncated(logits: Floats, top: float, sampling: Sampling) -> tuple[Ids, npt.NDArray[np.float64]]:
-    """Ids kept by top-k, top-p and min-p, most probable first, with weights relative to the most probable (exp(logit - top)).
+def _truncated(logits: Floats, top: float, sampling: Sampling) -> Ids:
+    """Ids kept by top-k, top-p and min-p, most probable first.
 
     Without top-k the whole vocabulary counts, but only as many of the largest are sorted as top-p and min-p can reach.
     """
@@ -89,7 +89,7 @@ def _truncated(logits: Floats, top: float, sampling: Sampling) -> tuple[Ids, npt
         weights = np.exp(logits[ids].astype(np.float64) - top)
         kept = _kept(weights, float(weights.sum()) if total is None else total, sampling)
         if kept < len(ids) or limited or look == everything:
-            return ids[:kept], weights[:kept]
+            return ids[:kept]
         look *= 8
 
 

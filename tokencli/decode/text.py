@@ -47,10 +47,10 @@ class StopFilter:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found:
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:  # the one that is complete first, as if the text came letter by letter
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = _held_back(text, self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -85,7 +85,7 @@ class ReasoningSplitter:
     def flush(self) -> list[tuple[TextKind, str]]:
         held, self._held = self._held, ""
         kind: TextKind = "reasoning" if self._state == "reasoning" else "answer"
-        return [(kind, held)] if held and not (self._trim and not held.strip()) else []
+        return [(kind, held)] if held else []
 
     def _advance(self, out: list[tuple[TextKind, str]]) -> bool:
         """Move one state on where the held text allows it; True if there may be more to do."""
@@ -116,45 +116,52 @@ class ReasoningSplitter:
             out.append(("reasoning", before.rstrip()))
             self._held, self._state, self._trim = after, "answer", True
             return True
-        blank = len(before) - len(before.rstrip())  # may stand before the closing tag
-        keep = max(_held_back(before, (self._closing,)), blank)
-        keep += len(before[: len(before) - keep]) - len(before[: len(before) - keep].rstrip())
+        keep = _held_back(before, (self._closing,))
+        keep += len(before[: len(before) - keep]) - len(before[: len(before) - keep].rstrip())  # before the closing tag
         out.append(("reasoning", before[: len(before) - keep]))
         self._held = before[len(before) - keep :]
         return False
 
 
-# ESC sequences (CSI; OSC, DCS, SOS, PM and APC strings up to their terminator; two-character ones), their 8-bit forms, and the
-# control characters that move a cursor. ECMA-48 sections 5.3 to 5.6. Line feed and tab stay.
-_STRING_END = "(?:\x07|\x1b\\\\|\x9c|(?=\n))"
-_ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
-    f"|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*{_STRING_END}"
-    "|\x1b[ -/]*[0-Z\\\\`-~]"
-    "|\r(?=\n)"
-)
-_UNFINISHED = re.compile(
-    "(?:(?:\x1b\\[|\x9b)[0-?]*[ -/]*|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*\x1b?|\x1b[ -/]*|\r)\\Z"
-)
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STRING_OPENERS, _STRING_ENDS = "]PX^_", "\x07\x9c\n"
+_8_BIT = {"\x9b": "sequence", **dict.fromkeys("\x90\x98\x9d\x9e\x9f", "string")}
 
 
 class EscapeStripper:
-    """Removes terminal control sequences from model text, also when a sequence is split over pieces."""
-
-    LONGEST_HELD = 4096
+    """Removes terminal control sequences from model text: a state machine over ECMA-48 (5.3 to 5.6) that holds no text back,
+    so it does not matter how the text is split. Line feed and tab stay; a line feed also ends a string that was never closed.
+    """
 
     def __init__(self) -> None:
-        self._held = ""
+        self._state = "text"
 
     def feed(self, text: str) -> str:
-        text = _ESCAPES.sub("", self._held + text)
-        unfinished = _UNFINISHED.search(text)
-        self._held = ""
-        if unfinished and len(unfinished[0]) <= self.LONGEST_HELD:
-            self._held, text = unfinished[0], text[: unfinished.start()]
-        return _CONTROLS.sub("", text)
+        if self._state == "text" and not _CONTROLS.search(text):
+            return text
+        return "".join(character for character in text if self._shows(character))
 
     def flush(self) -> str:
-        held, self._held = self._held, ""
-        return "" if held.startswith(("\x1b", "\x9b", "\x9d", "\x90", "\x98", "\x9e", "\x9f")) else _CONTROLS.sub("", held)
+        self._state = "text"
+        return ""
+
+    def _shows(self, character: str) -> bool:
+        """Move on by one character; whether it is text."""
+        state, self._state = self._state, "text"
+        if character == "\x1b":
+            self._state = "escape"
+        elif state == "string" and character not in _STRING_ENDS:
+            self._state = "string"
+        elif character in _8_BIT:
+            self._state = _8_BIT[character]
+        elif state == "escape" and character == "[":
+            self._state = "sequence"
+        elif state == "escape" and character in _STRING_OPENERS:
+            self._state = "string"
+        elif state in ("escape", "intermediate") and " " <= character <= "/":
+            self._state = "intermediate"
+        elif state == "sequence" and " " <= character <= "?":
+            self._state = "sequence"
+        elif state in ("text", "string") or not " " <= character <= "~":  # else the final character of a sequence
+            return not _CONTROLS.match(character)
+        return False

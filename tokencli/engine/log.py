@@ -75,13 +75,16 @@ def device_bytes(lines: Iterable[str], kinds: Mapping[str, DeviceKind]) -> tuple
     """Bytes per device, from the `buffer size` lines; `kinds` names the devices that have memory of their own.
 
     A place that is no device (CPU_Mapped, CPU_REPACK, Vulkan_Host) is host memory and counts as the CPU's. A line that is
-    printed again for the same place and purpose replaces the earlier one: the scheduler reserves more than once.
+    printed again adds to the earlier one (caches with and without a window, files in parts), but for compute and output
+    buffers, which are reserved more than once: there it replaces it.
     """
     mib: dict[tuple[str, str], float] = {}
     for line in lines:
         match = _BUFFER.search(line)
         if match:
-            mib[match["place"], match["what"]] = float(match["mib"])
+            place, what = match["place"], match["what"]
+            before = 0.0 if what in ("compute", "output") else mib.get((place, what), 0.0)
+            mib[place, what] = before + float(match["mib"])
     terms: dict[str, dict[str, int]] = {}
     for (place, what), size in mib.items():
         device = place if kinds.get(place, "cpu") != "cpu" else "CPU"

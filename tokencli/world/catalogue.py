@@ -1,5 +1,6 @@
 """Turns what a user calls a model into a file: an alias of models.toml, or a path. Knows no GGUF and no engine."""
 
+import contextlib
 import difflib
 import importlib.util
 import tomllib
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokencli.errors import ModelNotFound, ModelUnavailable
+from tokencli.errors import ModelNotFound, ModelUnavailable, UsageError
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
@@ -29,7 +30,12 @@ def data_folder(package: Path = PACKAGE_FOLDER) -> Path:
 
 
 def read_catalogue(folder: Path) -> dict[str, Entry]:
-    return parse_catalogue((folder / "models.toml").read_text("utf-8"))
+    file = folder / "models.toml"
+    try:
+        return parse_catalogue(file.read_text("utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"{file} cannot be read: {type(error).__name__}: {error}"
+        raise UsageError(what, "correct the entry; each needs package, module and file") from None
 
 
 def parse_catalogue(text: str) -> dict[str, Entry]:
@@ -43,9 +49,10 @@ def resolve(name: str, catalogue: Mapping[str, Entry]) -> Path:
         return packaged_file(catalogue[name])
     if name.startswith("hf:"):
         raise ModelUnavailable(f"{name} cannot be fetched by this version", "download the .gguf file and give its path")
-    path = Path(name).expanduser()
-    if path.exists() or path.suffix == ".gguf" or path.name != name:
-        return path
+    with contextlib.suppress(OSError, RuntimeError):  # too long for a path, or another user's home that is not there
+        path = Path(name).expanduser()
+        if path.exists() or path.suffix == ".gguf" or path.name != name:
+            return path
     near = difflib.get_close_matches(name, catalogue, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else "known aliases: " + ", ".join(catalogue)
     raise ModelNotFound(f"{name} is neither a file nor an alias in models.toml", hint)

@@ -5,65 +5,33 @@ Read and parse are one pass over a memory-mapped file: long arrays (vocabularies
 Source of the layout: the GGUF specification in the ggml repository (docs/gguf.md).
 """
 
+import hashlib
 import mmap
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tokencli.core import Model
 from tokencli.errors import BadModelFile, ModelNotFound
-
-# ggml type id: (name, elements per block, bytes per block), as in the linked ggml (an engine test compares the two).
-TENSOR_TYPES = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 36),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
-    42: ("Q2_0", 64, 18),
-}
-
-# llama.cpp's general.file_type: the name people know a quant by (enum llama_ftype in llama.h).
-FILE_TYPES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
-    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
-    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
-    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4", 40: "Q1_0",
-    41: "Q2_0",
-}  # fmt: skip
+from tokencli.header import (
+    COMPARED_FROM,
+    MAX_LAYERS,
+    STRING,
+    TENSOR_TYPES,
+    TOKENS,
+    Array,
+    Bytes,
+    Header,
+    Tensor,
+    difference_of_vocabularies,
+    skip_strings,
+)
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_STRING, _ARRAY = 8, 9
+_ARRAY = 9
 
 # More than any real model has: a count above is a damaged or hostile file, refused before anything is allocated for it.
 MAX_TENSORS = 100_000
@@ -71,55 +39,6 @@ MAX_KEYS = 10_000
 MAX_ARRAY = 10_000_000
 MAX_STRING = 64 << 20
 MAX_KEPT = 4096
-MAX_LAYERS = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """A metadata array: its element type, length, and where it lies; values are kept only of short ones of numbers."""
-
-    element_type: int
-    length: int
-    offset: int
-    values: tuple[Any, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    offset: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A whole header: metadata by key, tensors in file order, where the tensor data begins, the file's size."""
-
-    metadata: dict[str, Any]
-    tensors: tuple[Tensor, ...]
-    data_offset: int
-    file_bytes: int
-
-    @property
-    def architecture(self) -> str:
-        return str(self.metadata["general.architecture"])
-
-    @property
-    def quant(self) -> str:
-        """The quant's common name: general.file_type, else the type that holds the most bytes."""
-        named = FILE_TYPES.get(self.metadata.get("general.file_type", -1))
-        if named:
-            return named
-        by_type: dict[str, int] = {}
-        for tensor in self.tensors:
-            by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.bytes
-        return max(by_type, key=lambda name: by_type[name], default="?")
-
-    def of_architecture(self, key: str) -> Any:
-        """The value of `<architecture>.<key>`, None where absent."""
-        return self.metadata.get(f"{self.architecture}.{key}")
 
 
 def read_model(path: Path, name: str) -> Model:
@@ -137,24 +56,99 @@ def read_model(path: Path, name: str) -> Model:
 
 
 def read_header(path: Path) -> Header:
-    """Map the file and parse its header. Raises ModelNotFound, BadModelFile; never reads the tensors."""
+    """The header of the model at `path`, with its other parts if it is split; reads no tensor.
+
+    llama.cpp finds the parts by their names, from the first (llama_get_list_splits in llama-model-loader.cpp).
+    Raises ModelNotFound, BadModelFile.
+    """
+    first = _read_part(path)
+    number, count = first.part or (1, 1)
+    return _whole([first, *(_read_part(part) for part in _other_parts(path, count) if number == 1)])
+
+
+def parse_header(data: Bytes, file_bytes: int, name: str) -> Header:
+    """Parse a header from the first bytes of a file of `file_bytes`. Raises BadModelFile with what is wrong."""
+    return _whole([_parse_part(data, file_bytes, name)])
+
+
+def vocabulary_difference(path: Path, other_path: Path) -> str | None:
+    """Why a draft with the vocabulary of one model cannot serve the other; None where it can.
+
+    Raises ModelNotFound, BadModelFile.
+    """
+    one, other = read_header(path), read_header(other_path)
+    with _mapped(path) as data, _mapped(other_path) as other_data:
+        return difference_of_vocabularies(one, data, other, other_data)
+
+
+def _fingerprint(data: Bytes, tokens: object) -> str | None:
+    """16 hex digits of the token texts from id 5 up, as they stand in the file."""
+    if not isinstance(tokens, Array) or tokens.element_type != STRING:
+        return None
+    start = skip_strings(data, tokens.offset, min(COMPARED_FROM, tokens.length))
+    with memoryview(data) as view, view[start : tokens.end] as texts:
+        return hashlib.sha256(texts).hexdigest()[:16]
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
     try:
         if path.is_dir():
             raise BadModelFile(f"{path} is a folder", "name the .gguf file inside it")
         with path.open("rb") as file:
-            size = path.stat().st_size
-            if size == 0:
+            if not path.stat().st_size:
                 raise BadModelFile(f"{path} is empty", "download it again")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return parse_header(data, size, str(path))
+                yield data
     except FileNotFoundError:
         raise ModelNotFound(f"there is no file {path}", "check the path; `tokencli run smollm2-135m` needs none") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, struct.error) as error:
         raise BadModelFile(f"{path} cannot be read: {error}", "check the file and its permissions") from None
 
 
-def parse_header(data: bytes | mmap.mmap, file_bytes: int, name: str) -> Header:
-    """Parse a header from the first bytes of a file of `file_bytes`. Raises BadModelFile with what is wrong."""
+def _read_part(path: Path) -> Header:
+    with _mapped(path) as data:
+        return _parse_part(data, len(data), str(path))
+
+
+def _other_parts(path: Path, count: int) -> Iterator[Path]:
+    ending = f"-00001-of-{count:05d}.gguf"
+    if count > 1 and not path.name.endswith(ending):
+        hint = "llama.cpp finds the parts by their names: give them those they were published with"
+        raise BadModelFile(f"{path} is the first of {count} parts, but its name does not end in {ending}", hint)
+    for number in range(2, count + 1):
+        part = path.with_name(f"{path.name.removesuffix(ending)}-{number:05d}-of-{count:05d}.gguf")
+        if not part.exists():
+            raise BadModelFile(f"{part} is missing: the model comes in {count} parts", "download all parts into one folder")
+        yield part
+
+
+def _whole(parts: list[Header]) -> Header:
+    """One header of those of all parts, checked to be a model's."""
+    first = parts[0]
+    number, count = first.part or (1, 1)
+    if number != 1:
+        hint = f"name the first part, the file whose name ends in -00001-of-{count:05d}.gguf"
+        raise BadModelFile(f"{first.name} is part {number} of {count} of a split model", hint)
+    if len(parts) != count:
+        raise BadModelFile(f"{first.name} is the first of {count} parts of a split model", "name it where the others are, too")
+    for expected, part in enumerate(parts, 1):
+        if count > 1 and part.part != (expected, count):
+            raise BadModelFile(f"{part.name} is not part {expected} of {count}", "download the parts again")
+    if not isinstance(first.metadata.get("general.architecture"), str):
+        raise BadModelFile(f"{first.name} names no architecture", "it is not a model file that llama.cpp can run")
+    tensors = tuple(tensor for part in parts for tensor in part.tensors)
+    if not tensors:
+        raise BadModelFile(f"{first.name} holds a vocabulary or metadata but no weights", "take the model's own file")
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise BadModelFile(f"{first.name} holds a tensor twice", "download it again")
+    if count > 1 and first.metadata.get("split.tensors.count") != len(tensors):
+        raise BadModelFile(f"{first.name} and its other parts do not belong together", "download the parts again")
+    return replace(first, tensors=tensors, file_bytes=sum(part.file_bytes for part in parts))
+
+
+def _parse_part(data: Bytes, file_bytes: int, name: str) -> Header:
+    """Parse one file: a model or a part of one. Raises BadModelFile."""
     _check_magic(bytes(data[:512]), name)
     reader = _Reader(data, name)
     version = reader.scalar("<I")
@@ -167,24 +161,13 @@ def parse_header(data: bytes | mmap.mmap, file_bytes: int, name: str) -> Header:
         key = reader.string()
         metadata[key] = reader.value(reader.scalar("<I"))
     infos = [reader.tensor_info() for _ in range(tensor_count)]
-    return _checked(metadata, infos, reader.at, file_bytes, name)
-
-
-def _checked(metadata: dict[str, Any], infos: list["_Info"], end: int, file_bytes: int, name: str) -> Header:
-    """Check that the parts fit together: an architecture, known types, all tensors inside the file."""
-    if not isinstance(metadata.get("general.architecture"), str):
-        raise BadModelFile(f"{name} names no architecture", "it is not a model file that llama.cpp can run")
-    if metadata.get("split.count", 0) not in (0, 1) and not infos:
-        raise BadModelFile(f"{name} is a part of a split model without tensors", "name the first part")
-    if not infos:
-        raise BadModelFile(f"{name} holds a vocabulary or metadata but no weights", "take the model's own file")
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise BadModelFile(f"{name} has an impossible alignment ({alignment!r})", "download it again")
-    start = -(-end // alignment) * alignment
+        raise BadModelFile(f"{name} has an impossible alignment ({alignment!r:.40})", "download it again")
+    start = -(-reader.at // alignment) * alignment
     tensors = tuple(_tensor(info, name) for info in infos)
     _check_layout(tensors, alignment, start, file_bytes, name)
-    return Header(metadata, tensors, start, file_bytes)
+    return Header(metadata, tensors, start, file_bytes, name, _fingerprint(data, metadata.get(TOKENS)))
 
 
 def _check_layout(tensors: tuple[Tensor, ...], alignment: int, start: int, file_bytes: int, name: str) -> None:
@@ -197,7 +180,7 @@ def _check_layout(tensors: tuple[Tensor, ...], alignment: int, start: int, file_
                 "it was made for another engine or another layout of the type; take a file made for mainline llama.cpp",
             )
         at += -(-tensor.bytes // alignment) * alignment
-    needed = start + tensors[-1].offset + tensors[-1].bytes
+    needed = start + tensors[-1].offset + tensors[-1].bytes if tensors else 0
     if needed > file_bytes:
         raise BadModelFile(
             f"{name} is cut short: {file_bytes:,} of at least {needed:,} bytes are there", "download it again, or resume"
@@ -269,7 +252,7 @@ def _positive(value: Any) -> int | None:
 class _Reader:
     """A cursor over the header; every read is checked against the end."""
 
-    def __init__(self, data: bytes | mmap.mmap, name: str) -> None:
+    def __init__(self, data: Bytes, name: str) -> None:
         self._data, self._name = data, name
         self.at = 4
 
@@ -294,7 +277,7 @@ class _Reader:
         return raw.decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        if kind == _STRING:
+        if kind == STRING:
             return self.string()
         if kind == _ARRAY:
             return self._array()
@@ -312,25 +295,21 @@ class _Reader:
         kind = self.scalar("<I")
         length = self.count("<Q", MAX_ARRAY, "elements in one array")
         start = self.at
-        if kind == _STRING:
+        if kind == STRING:
             self._skip_strings(length)
-            return Array(kind, length, start, None)
+            return Array(kind, length, start, self.at, None)
         code = self._code(kind)
         size = struct.calcsize(code) * length
         self._need(size)
         self.at += size
         values = struct.unpack_from(f"<{length}{code[1]}", self._data, start) if length <= MAX_KEPT else None
-        return Array(kind, length, start, values)
+        return Array(kind, length, start, self.at, values)
 
     def _skip_strings(self, length: int) -> None:
-        """Step over strings: the hot loop of a large vocabulary, so it goes around `scalar`."""
-        data, at, unpack = self._data, self.at, struct.Struct("<Q").unpack_from
         try:
-            for _ in range(length):
-                at += 8 + unpack(data, at)[0]
+            self.at = skip_strings(self._data, self.at, length)
         except (struct.error, OverflowError):
-            self._need(len(data))
-        self.at = at
+            self._need(len(self._data))
         self._need(0)
 
     def _code(self, kind: int) -> str:

@@ -1,7 +1,30 @@
-"""What this computer has: CPU cores that may be used. Readers take a root folder, so tests can show them another machine."""
+"""What this computer has: CPU cores and memory that may be used. Readers take a root folder, so tests can show them another
+machine; the devices come from the engine, as the linked llama.cpp lists them.
+"""
 
 import os
 from pathlib import Path
+
+from tokencli.core import Device, Machine
+
+
+def read_machine(devices: list[Device], root: Path = Path("/")) -> Machine:
+    """This computer, with the devices that the engine listed."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    group = cgroup_available(
+        _read(root / "sys/fs/cgroup/memory.max"),
+        _read(root / "sys/fs/cgroup/memory.current"),
+        _read(root / "sys/fs/cgroup/memory.stat"),
+    )
+    available = memory.available if group is None else min(memory.available, group)
+    return Machine(
+        cores=usable_cores(root),
+        ram_total_bytes=memory.total,
+        ram_available_bytes=available,
+        devices=tuple(devices),
+    )
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -22,6 +45,18 @@ def cgroup_cores(cpu_max: str | None) -> int | None:
     try:
         return max(1, round(int(quota) / int(period)))
     except (ValueError, ZeroDivisionError):
+        return None
+
+
+def cgroup_available(memory_max: str | None, current: str | None, stat: str | None) -> int | None:
+    """Bytes a cgroup v2 may still take; None without a limit. File cache counts as free: it is given back (report A1-14)."""
+    if not memory_max or memory_max == "max" or current is None:
+        return None
+    counts = dict(line.split() for line in (stat or "").splitlines() if line.count(" ") == 1)
+    try:
+        reclaimable = int(counts.get("inactive_file", 0)) + int(counts.get("active_file", 0))
+        return max(0, int(memory_max) - (int(current) - reclaimable))
+    except ValueError:
         return None
 
 

@@ -3,6 +3,7 @@
 One verdict so far: that the CPU's extra buffers (repacked weights, AMX) crash at the first decode and are left off.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -34,7 +35,8 @@ class Verdicts:
             part.write_text(text, "utf-8")
             part.replace(self.file)
         except OSError:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, str]:
         try:

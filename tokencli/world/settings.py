@@ -1,0 +1,52 @@
+"""Reads the profiles: TOML files that people read and edit. Knows their form; what they are used for is decided in plan/."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tokencli.core import Profile
+from tokencli.errors import UsageError
+
+
+def read_profiles(folder: Path) -> tuple[Profile, ...]:
+    """All profiles/*.toml under the data folder, by name. Raises UsageError for one that cannot be used."""
+    return tuple(parse_profile(file.stem, file.read_text("utf-8")) for file in sorted((folder / "profiles").glob("*.toml")))
+
+
+def parse_profile(name: str, text: str) -> Profile:
+    """A profile from its file's text: every value given, none unknown, each possible."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the profile {name} is not TOML: {error}", _HINT) from None
+    wanted = {field.name for field in fields(Profile)} - {"name"}
+    if wrong := sorted(set(values) ^ wanted):
+        what = "does not know" if wrong[0] in values else "lacks"
+        raise UsageError(f"the profile {name} {what} {wrong[0]!r}", _HINT)
+    for key, is_good in _CHECKS.items():
+        if not is_good(values[key]):
+            raise UsageError(f"the profile {name} has {key} = {values[key]!r}", _HINT)
+    return Profile(name=name, **values)
+
+
+_HINT = "compare it with the files in profiles/"
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "title": lambda value: isinstance(value, str),
+    "kind": lambda value: value in ("cpu", "integrated", "gpu"),
+    "headroom_share": lambda value: isinstance(value, float) and 0 <= value < 1,
+    "context": _count,
+    "batch": _count,
+    "ubatch": _count,
+    "kv_type": lambda value: value in ("f16", "q8_0", "q4_0"),
+    "flash_attention": lambda value: value in ("auto", "on", "off"),
+    "draft": lambda value: value in ("off", "ngram"),
+    "draft_tokens": lambda value: _count(value) and value <= 64,
+}
