@@ -33,6 +33,14 @@ def check_version(required: str, installed: str | None) -> None:
         raise EngineMissing(f"{PACKAGE} {installed} is installed, but tokencli needs exactly {required}", hint)
 
 
+def logits_address(llama: Any) -> Any:
+    """llama_get_logits_ith as a function (context, index) -> address: the binding's own makes a pointer object each time."""
+    function = llama.llama_cpp._lib["llama_get_logits_ith"]
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    return function
+
+
 def ggml() -> Any:
     """The ggml library behind llama_cpp, with the result types of the device calls set."""
     from llama_cpp._ggml import libggml

@@ -15,6 +15,7 @@ from tokencli.core import Draft, Plan, Sampling
 from tokencli.decode.rollback import MemoryState
 from tokencli.decode.sampling import Candidates, Floats, candidates
 from tokencli.engine import devices
+from tokencli.engine.library import logits_address
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError
 
@@ -83,6 +84,8 @@ class LoadedModel:
         self._model = self._load(progress, dry)
         self.vocabulary = NativeVocabulary(llama, self._model)
         self._row_type: Any = ctypes.c_float * self.vocabulary.size
+        self._logits_address = logits_address(llama)
+        self._views: dict[int, Floats] = {}
         self._recurrent = bool(llama.llama_model_is_recurrent(self._model) or llama.llama_model_is_hybrid(self._model))
         self._window = int(llama.llama_model_n_swa(self._model)) or None
         self.sampling = Sampling()
@@ -149,11 +152,7 @@ class LoadedModel:
             self._decode_batch(part, rows if last else 0)
 
     def candidates(self, row: int) -> Candidates:
-        pointer = self._llama.llama_get_logits_ith(self._context, self._rows_from + row)
-        if not pointer:
-            raise EngineError(f"llama.cpp kept no logits for row {row}", "report this as a bug")
-        logits: Floats = np.frombuffer(self._row_type.from_address(ctypes.addressof(pointer.contents)), dtype=np.float32)
-        return candidates(logits, self.sampling)
+        return candidates(self._logits(self._rows_from + row), self.sampling)
 
     def floor(self) -> int:
         oldest = self._llama.llama_memory_seq_pos_min(self._memory, 0) if self._window else None
@@ -212,6 +211,16 @@ class LoadedModel:
         array = (ctypes.c_void_p * 2)(chosen, None)
         self._keep.append(array)
         return array
+
+    def _logits(self, index: int) -> Floats:
+        """A view of the logits after token `index` of the last call, shape (vocabulary,); valid until the next call."""
+        address = self._logits_address(self._context, index)
+        if not address:
+            raise EngineError(f"llama.cpp kept no logits for token {index}", "report this as a bug")
+        view = self._views.get(address)  # llama.cpp reuses its few rows, and making a view costs more than reading it
+        if view is None:
+            view = self._views[address] = np.frombuffer(self._row_type.from_address(address), dtype=np.float32)
+        return view
 
     def _decode_batch(self, tokens: Sequence[int], rows: int) -> None:
         count = len(tokens)

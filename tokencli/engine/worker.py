@@ -4,6 +4,7 @@ It may crash or be killed at any time; nothing a user values lives here. It igno
 """
 
 import functools
+import gc
 import json
 import os
 import queue
@@ -67,6 +68,8 @@ class Worker:
             self._pair = None
         testing = functools.partial(self._write, wire.line(request, **{"is": "Testing"}))
         self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: no later collection needs to look at it between two tokens
         self._tell(request, self._pair.loaded)
 
     def _loading(self, request: int) -> Callable[[float], bool]:

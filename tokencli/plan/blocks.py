@@ -75,10 +75,12 @@ _WINDOWS = {
 }
 
 # llm_arch_is_recurrent and llm_arch_is_hybrid in llama-arch.cpp, by what tells the recurrent blocks in load_arch_hparams.
-_ALL_RECURRENT = ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7")
+_RWKV = ("rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7")
+_ALL_RECURRENT = ("mamba", "mamba2", *_RWKV)
 _RECURRENT_BESIDE_ATTENTION = "falcon-h1"
-_RECURRENT_WITHOUT_KV_HEADS = ("jamba", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "bailingmoe3",
-                               "glm5-next")  # fmt: skip
+_SHORT_CONVOLUTION = ("lfm2", "lfm2moe")
+_KIMI_DELTA = ("kimi-linear", "kimi-k3", "bailingmoe3", "glm5-next")
+_RECURRENT_WITHOUT_KV_HEADS = ("jamba", "plamo2", "granitehybrid", *_SHORT_CONVOLUTION, *_KIMI_DELTA)
 _RECURRENT_WITHOUT_KV_HEADS_AND_FFN = ("nemotron_h", "nemotron_h_moe")
 _ATTENTION_EVERY = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4exp": 4, "minimax-01": 8}
 
@@ -225,17 +227,20 @@ def _kept(
 
 def _state_bytes(header: Header, heads: int, embedding: int, key_length: int) -> int:
     """State of a recurrent block for one sequence: n_embd_r (convolution) + n_embd_s in llama-hparams.cpp, as f32."""
-    kernel, kda = _size(header, "ssm.conv_kernel"), _size(header, "kda.head_dim")
-    inner, state, groups = (_size(header, f"ssm.{key}") for key in ("inner_size", "state_size", "group_count"))
-    if wkv := _size(header, "wkv.head_size"):
+    architecture = header.architecture
+    if architecture in _RWKV:
         shift = header.count("token_shift_count", MAX_SIZE)
-        return 4 * embedding * ((2 if shift is None else shift) + wkv)
-    if cached := _size(header, "shortconv.l_cache"):
-        return 4 * embedding * (cached - 1)
-    if kda:
-        return 4 * (3 * (kernel - 1 if kernel else 3) * heads * kda + kda * kda * heads)
-    if header.architecture == "minimax-01":
+        return 4 * embedding * ((2 if shift is None else shift) + _size(header, "wkv.head_size"))
+    if architecture in _SHORT_CONVOLUTION:
+        return 4 * embedding * max(_size(header, "shortconv.l_cache") - 1, 0)
+    if architecture == "minimax-01":
         return 4 * key_length * key_length * heads
+    kernel = _size(header, "ssm.conv_kernel")
+    if architecture in _KIMI_DELTA:
+        size = _size(header, "kda.head_dim")
+        return 4 * (3 * (kernel - 1 if kernel else 3) * heads * size + size * size * heads)
+    inner, state = _size(header, "ssm.inner_size"), _size(header, "ssm.state_size")
+    groups = 0 if architecture in ("mamba", "jamba") else _size(header, "ssm.group_count")
     return 4 * (max(kernel - 1, 0) * (inner + 2 * groups * state) + state * inner)
 
 
