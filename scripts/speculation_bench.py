@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 from llama_tools import Run, Setting, speculate, speculative_simple
 from make_models import models
-from measure import Ratio, interleaved, ratio
+from measure import interleaved, ratio
 
 from tests import tiny_models
 from tokencli.core import Done, Draft, Loaded, Message, Plan, Request, Sampling, Stats, Text
@@ -239,14 +239,18 @@ def _versus_plain(
         found = _speedup(drafted.seconds_per_token, plain.seconds_per_token, pairs, len(prompts))
     texts = [(mine.text, other.text) for mine, other in zip(drafted.answers, plain.answers, strict=True)]
     speeds = [statistics.median(answer.stats.decode_tokens_per_second or 0 for answer in arm.answers) for arm in (drafted, plain)]
-    print(f"{name}: {found} x plain; {speeds[0]:.1f} and {speeds[1]:.1f} tokens/s")
+    print(f"{name}, drafted / plain: {found}; {speeds[0]:.1f} and {speeds[1]:.1f} tokens/s")
     print(f"  acceptance {drafted.acceptance:.3f}; {_same(texts[: len(prompts)])}")
 
 
-def _speedup(ours: Callable[[], float], theirs: Callable[[], float], pairs: int, prompts: int) -> Ratio:
+def _speedup(ours: Callable[[], float], theirs: Callable[[], float], pairs: int, prompts: int) -> str:
     """How many times as fast ours is. Both give seconds per token of an answer, one prompt after the other."""
     mine, others = interleaved(ours, theirs, pairs * prompts)
-    return ratio(_sums(others, prompts), _sums(mine, prompts))
+    singles = [other / own for own, other in zip(mine, others, strict=True)]
+    # The warm-up took the first prompt, so the first value is the second prompt's.
+    medians = [statistics.median(singles[(prompt - 1) % prompts :: prompts]) for prompt in range(prompts)]
+    by_prompt = ", ".join(f"{median:.2f}" for median in medians)
+    return f"{ratio(_sums(others, prompts), _sums(mine, prompts))}, medians by prompt {by_prompt}"
 
 
 def _sums(values: Sequence[float], size: int) -> list[float]:

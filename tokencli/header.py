@@ -74,7 +74,7 @@ _TYPES_WITH_BOS = ("llama", "bert", "gemma4")
 _PRES_WITH_BOS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
                   "tekken", "chameleon")  # fmt: skip
 
-Bytes = bytes | mmap.mmap
+Bytes = bytes | mmap.mmap  # a file's, however it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _difference_of_rules(one: Header, other: Header) -> str | None:
             return f"the {name}-of-text token is {our_id} in one and {their_id} in the other"
     for name, we_add, they_add in zip(("beginning", "end"), _added(one), _added(other), strict=True):
         if we_add != they_add:
-            return f"the {name}-of-text token is added to a prompt in one and not in the other"
+            return f"the {name}-of-text token is added to a prompt in one, not in the other"
     return None
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokencli.world.machine import cgroup_cores, usable_cores
+from tokencli.world.machine import cgroup_available, cgroup_cores, read_machine, usable_cores
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,31 @@ def test_without_a_narrow_quota_the_affinity_mask_is_the_bound(root: Path, cpu_m
         (root / "sys/fs/cgroup/cpu.max").write_text(cpu_max)
     assert 1 <= usable_cores(root) <= len(os.sched_getaffinity(0))
     assert usable_cores(root) == usable_cores(root / "no such folder")
+
+
+STAT = "anon 1000\nfile 7000\ninactive_file 4000\nactive_file 2500\nslab 10\n"
+
+
+@pytest.mark.parametrize(
+    ("memory_max", "current", "stat", "available"),
+    [
+        ("max", "5000", STAT, None),
+        (None, "5000", STAT, None),
+        ("10000", None, STAT, None),
+        ("10000", "8000", STAT, 10000 - (8000 - 6500)),
+        ("10000", "8000", None, 2000),
+        ("10000", "12000", "", 0),
+        ("10000", "many", STAT, None),
+    ],
+)
+def test_file_cache_counts_as_free(memory_max: str | None, current: str | None, stat: str | None, available: int | None) -> None:
+    """Report A1-14: memory.max - memory.current counts reclaimable cache as used."""
+    assert cgroup_available(memory_max, current, stat) == available
+
+
+def test_a_containers_limit_bounds_the_machines_free_memory(root: Path) -> None:
+    for name, text in (("memory.max", "1000000"), ("memory.current", "400000"), ("memory.stat", "inactive_file 100000")):
+        (root / "sys/fs/cgroup" / name).write_text(text + "\n")
+    machine = read_machine([], root)
+    assert machine.ram_available_bytes == 700000
+    assert machine.ram_total_bytes > 1 << 28

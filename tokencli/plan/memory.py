@@ -33,10 +33,13 @@ def first_gpu_block(layers: int, gpu_layers: int) -> int:
 
 
 def device_weights(info: ModelInfo, gpu_layers: int) -> int:
-    """Weight bytes that `gpu_layers` puts on the device; the token embedding stays on the host (report A2-24)."""
+    """Weight bytes that `gpu_layers` puts on the device; the token embedding stays on the host (report A2-24).
+
+    The weights of multi-token-prediction heads are not loaded (load_mtp is off), though their blocks count as layers.
+    """
     if gpu_layers == 0:
         return 0
-    return info.output_bytes + sum(info.block_bytes[first_gpu_block(info.layers, gpu_layers) :])
+    return info.output_bytes + sum(info.block_bytes[first_gpu_block(info.layers, gpu_layers) : info.trunk_layers])
 
 
 def device_kv(info: ModelInfo, gpu_layers: int, context: int, kv_type: str, ubatch: int) -> int:

@@ -63,7 +63,8 @@ def read_header(path: Path) -> Header:
     """
     first = _read_part(path)
     number, count = first.part or (1, 1)
-    return _whole([first, *(_read_part(part) for part in _other_parts(path, count) if number == 1)])
+    others = _other_parts(path, count) if number == 1 else ()
+    return _whole([first, *map(_read_part, others)])
 
 
 def parse_header(data: Bytes, file_bytes: int, name: str) -> Header:

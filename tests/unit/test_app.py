@@ -1,0 +1,39 @@
+"""What the app makes of what the engine did: honest notes where it is not what was asked."""
+
+import dataclasses
+
+import pytest
+
+from tests.unit.test_planner import TARGET
+from tokencli.app import as_loaded
+from tokencli.core import DeviceBytes, Draft, Loaded, Plan
+
+PLAN = Plan(model=TARGET.model, backend="cuda", device="CUDA0", gpu_layers=8, context=1000, threads=2, notes=("first",))
+ON_CARD = (DeviceBytes("CPU", "cpu", weights=5), DeviceBytes("CUDA0", "gpu", weights=7, kv=1))
+
+
+def loaded(layers: int, devices: tuple[DeviceBytes, ...] = ON_CARD, **fields: object) -> Loaded:
+    return Loaded(gpu_layers=layers, layers=11, context=1024, devices=devices, load_seconds=1.0, **fields)
+
+
+def test_what_went_as_planned_needs_no_word() -> None:
+    plan = as_loaded(PLAN, loaded(8))
+    assert plan.notes == ("first",)
+    assert (plan.gpu_layers, plan.context, plan.devices) == (8, 1024, ON_CARD)
+
+
+def test_layers_that_did_not_land_on_the_device_are_said() -> None:
+    """Report A1-19: a silent CPU fallback that still says "model loaded"."""
+    nowhere = as_loaded(PLAN, loaded(0, (DeviceBytes("CPU", "cpu", weights=12),)))
+    assert nowhere.notes[-1] == "nothing was put on CUDA0: the model runs on the CPU"
+    fewer = as_loaded(PLAN, loaded(5))
+    assert fewer.notes[-1] == "only 5 of the 8 layers asked for are on CUDA0"
+
+
+@pytest.mark.parametrize("has_draft", [True, False])
+def test_a_draft_that_was_not_loaded_is_not_in_the_plan(has_draft: bool) -> None:
+    asked = dataclasses.replace(PLAN, draft=Draft("model", "draft.gguf", None, 4, 0.0))
+    notes = () if has_draft else ("without the draft: it broke",)
+    plan = as_loaded(asked, loaded(8, draft=has_draft, notes=notes))
+    assert (plan.draft is not None) == has_draft
+    assert plan.notes == ("first", *notes)
