@@ -1,6 +1,6 @@
 """What `scripts/bench speculation` measures: what a draft brings, on models made for it, and what it costs in Python.
 
-A pair is one answer to each of the prompts on either side, in turns; its value is total time over total time.
+A pair is the same answer on either side, one right after the other; `pairs` of them for each prompt.
 """
 
 import contextlib
@@ -244,17 +244,13 @@ def _versus_plain(
 
 
 def _speedup(ours: Callable[[], float], theirs: Callable[[], float], pairs: int, prompts: int) -> str:
-    """How many times as fast ours is. Both give seconds per token of an answer, one prompt after the other."""
+    """How many times as fast ours is. Both give seconds per token of one answer, one prompt after the other."""
     mine, others = interleaved(ours, theirs, pairs * prompts)
     singles = [other / own for own, other in zip(mine, others, strict=True)]
     # The warm-up took the first prompt, so the first value is the second prompt's.
     medians = [statistics.median(singles[(prompt - 1) % prompts :: prompts]) for prompt in range(prompts)]
     by_prompt = ", ".join(f"{median:.2f}" for median in medians)
-    return f"{ratio(_sums(others, prompts), _sums(mine, prompts))}, medians by prompt {by_prompt}"
-
-
-def _sums(values: Sequence[float], size: int) -> list[float]:
-    return [sum(values[start : start + size]) for start in range(0, len(values), size)]
+    return f"{ratio(others, mine)}; by prompt {by_prompt}"
 
 
 def _same(texts: Sequence[tuple[str, str]]) -> str:

@@ -10,8 +10,10 @@ from pathlib import Path
 from tokencli.core import Device, Done, Event, Loaded, Machine, Message, Note, Plan, Planned, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout, ModelUnavailable, UsageError
+from tokencli.plan.choose import Wishes
 from tokencli.plan.model_info import model_info
-from tokencli.plan.planner import ModelFile, Wishes, make_plan
+from tokencli.plan.planner import Planner
+from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
@@ -70,7 +72,7 @@ def run(question: Question, world: World) -> Iterator[Event]:
     while True:
         with world.start_engine() as engine:
             try:
-                plan = plan_here(engine, target, draft, question.wishes, extra_buffers, deadline, world)
+                plan = planner_here(engine, target, draft, extra_buffers, deadline, world).plan(question.wishes)
                 plan = dataclasses.replace(plan, notes=(*notes, *plan.notes))
                 yield from (Note(note) for note in plan.notes[len(notes) :])
                 yield from _load(engine, plan, _left(deadline, world))
@@ -113,24 +115,17 @@ def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[Model
     return draft, []
 
 
-def plan_here(
-    engine: Engine,
-    target: ModelFile,
-    draft: ModelFile | None,
-    wishes: Wishes,
-    extra_buffers: bool,
-    deadline: float | None,
-    world: World,
-) -> Plan:
-    """The plan for this computer, as the engine sees it."""
-    return make_plan(
+def planner_here(
+    engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
+) -> Planner:
+    """What plans for this computer, as the engine sees it."""
+    return Planner(
         target,
         world.read_machine(engine.devices(_left(deadline, world))),
         settings.read_profiles(world.data),
-        wishes,
-        draft=draft,
-        extra_buffers=extra_buffers,
-        dry_run=lambda plan: engine.dry_run(plan, _left(deadline, world)),
+        lambda plan: engine.dry_run(plan, _left(deadline, world)),
+        draft,
+        extra_buffers,
     )
 
 

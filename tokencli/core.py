@@ -14,13 +14,17 @@ TextKind = Literal["answer", "reasoning"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0)."""
+    """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0).
+
+    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks.
+    """
 
     id: str
     kind: DeviceKind
     description: str
     total_bytes: int
     free_bytes: int
+    carve_out_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Machine:
     ram_total_bytes: int
     ram_available_bytes: int
     devices: tuple[Device, ...] = ()
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

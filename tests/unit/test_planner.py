@@ -6,7 +6,9 @@ import pytest
 
 from tokencli.core import Device, DeviceBytes, Machine, ModelInfo, Plan, Profile, Vocabulary
 from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan.planner import ALL, ModelFile, Wishes, make_plan
+from tokencli.plan.choose import Wishes
+from tokencli.plan.planner import ALL, Planner
+from tokencli.plan.sizes import ModelFile
 
 MIB, GIB = 1 << 20, 1 << 30
 LAYERS = 10
@@ -53,7 +55,7 @@ def dry_run(plan: Plan) -> tuple[DeviceBytes, ...]:
 
 
 def plan(here: Machine, draft: ModelFile | None = None, target: ModelFile = TARGET, **wishes: object) -> Plan:
-    return make_plan(target, here, PROFILES, Wishes(**wishes), draft=draft, dry_run=dry_run)
+    return Planner(target, here, PROFILES, dry_run, draft).plan(Wishes(**wishes))
 
 
 def card_with(free: int) -> Machine:
@@ -71,7 +73,7 @@ def test_without_a_gpu_everything_is_on_the_cpu_without_a_dry_run() -> None:
     def never(_plan: Plan) -> tuple[DeviceBytes, ...]:
         raise AssertionError("nothing to ask")
 
-    found = make_plan(TARGET, machine(), PROFILES, Wishes(), dry_run=never)
+    found = Planner(TARGET, machine(), PROFILES, never).plan(Wishes())
     assert (found.gpu_layers, found.device, found.backend, found.profile) == (0, None, "cpu", "cpu")
     assert (found.threads, found.context, found.notes) == (8, 4096, ())
 
@@ -96,7 +98,9 @@ def test_no_room_at_all_is_the_cpu_and_says_so() -> None:
 
 
 def test_an_explicit_count_is_never_changed() -> None:
-    assert plan(card_with(100 * MIB), gpu_layers=7).gpu_layers == 7
+    tight = plan(card_with(100 * MIB), gpu_layers=7)
+    assert tight.gpu_layers == 7
+    assert "7 layers need 0.6 GiB more than should be used of CUDA0, as asked for" in tight.notes
     assert plan(card_with(100 * MIB), gpu_layers=ALL).gpu_layers == 11
     assert plan(card_with(100 * MIB), gpu_layers=99).gpu_layers == 11
     assert plan(machine(CARD), gpu_layers=0).device is None
@@ -158,11 +162,11 @@ def test_an_unknown_profile_names_the_known_ones() -> None:
 @pytest.mark.parametrize("wish", [None, "auto", "off"])
 def test_no_draft_unless_asked_for(wish: str | None) -> None:
     assert plan(machine(), draft=None, **{"draft_tokens": 6}).draft is None
-    assert make_plan(TARGET, machine(), PROFILES, Wishes(draft=wish), dry_run=dry_run).draft is None
+    assert Planner(TARGET, machine(), PROFILES, dry_run).plan(Wishes(draft=wish)).draft is None
 
 
 def test_lookup_and_a_model_as_draft_at_the_depth_asked_for() -> None:
-    lookup = make_plan(TARGET, machine(), PROFILES, Wishes(draft="ngram"), dry_run=dry_run).draft
+    lookup = Planner(TARGET, machine(), PROFILES, dry_run).plan(Wishes(draft="ngram")).draft
     assert lookup
     assert (lookup.kind, lookup.max_tokens) == ("ngram", 4)
     model = plan(machine(), SMALL, draft_tokens=7).draft
@@ -195,18 +199,20 @@ def test_recurrent_state_is_priced_once_more_per_token_that_can_be_taken_back() 
     without = int((weights + LAYERS * state) / 0.9) + 1
     assert plan(card_with(without), target=target).gpu_layers == 11
     assert plan(card_with(without), target=target, draft=None, **{"draft_tokens": 4}).gpu_layers == 11
-    drafted = make_plan(target, card_with(without), PROFILES, Wishes(draft="ngram"), dry_run=dry_run)
+    drafted = Planner(target, card_with(without), PROFILES, dry_run).plan(Wishes(draft="ngram"))
     assert drafted.gpu_layers < 11
     room = int((weights + 5 * LAYERS * state) / 0.9) + 1
-    assert make_plan(target, card_with(room), PROFILES, Wishes(draft="ngram"), dry_run=dry_run).gpu_layers == 11
+    assert Planner(target, card_with(room), PROFILES, dry_run).plan(Wishes(draft="ngram")).gpu_layers == 11
 
 
 def test_a_cache_that_the_ram_does_not_hold_does_not_fit() -> None:
-    with pytest.raises(DoesNotFit, match=r"a context of 1000000 needs \d+\.\d GiB of KV cache"):
+    with pytest.raises(
+        DoesNotFit, match=r"target needs \d+\.\d GiB at a context of 1000000, \d+\.\d GiB more than may be used here"
+    ):
         plan(machine(ram=8 * GIB), context=1000000)
 
 
 def test_the_extra_buffers_verdict_is_told() -> None:
-    found = make_plan(TARGET, machine(), PROFILES, Wishes(), extra_buffers=False, dry_run=dry_run)
+    found = Planner(TARGET, machine(), PROFILES, dry_run, extra_buffers=False).plan(Wishes())
     assert not found.extra_buffers
     assert "without the CPU's extra buffers" in found.notes[0]

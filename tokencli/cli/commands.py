@@ -135,7 +135,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         )
         from tokencli import app as story
         from tokencli.core import Sampling
-        from tokencli.plan.planner import Wishes
+        from tokencli.plan.choose import Wishes
 
         question = story.Question(
             model=model,

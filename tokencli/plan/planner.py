@@ -1,124 +1,200 @@
 """From a model, a machine, a profile and the wishes to a plan, with reasons. Pure; llama.cpp's dry run is handed in.
 
-First version: as many whole layers on one device as its free memory holds with headroom, the rest on the CPU.
+First version: as many whole layers on one device as its memory holds with headroom, the rest on the CPU.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Profile
-from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan import memory
+from tokencli.errors import DoesNotFit
+from tokencli.plan.choose import (
+    Rejected,
+    Wishes,
+    choose_device,
+    choose_draft,
+    choose_profile,
+    is_software,
+    rejected_devices,
+)
 from tokencli.plan.settings import Settings, first_given
-
-DryRun = Callable[[Plan], tuple[DeviceBytes, ...]]
+from tokencli.plan.sizes import Budgets, DryRun, ModelFile, merged, predicted, without_compute
 
 ALL = -1
-
-_SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe")
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user asked for; None is "decide for me". `gpu_layers` ALL means all of them; `device` is llama.cpp's name."""
-
-    gpu_layers: int | None = None
-    device: str | None = None
-    profile: str | None = None
-    context: int | None = None
-    kv_type: str | None = None
-    threads: int | None = None
-    draft: str | None = None
-    draft_tokens: int | None = None
-
-    def flags(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
+SMALLEST_CONTEXT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A model as a file and what its header tells: a target, or a draft that may be used."""
+class Fix:
+    """A change that makes a plan smaller: what to type, and how many bytes it saves."""
 
-    model: Model
-    info: ModelInfo
-
-    @classmethod
-    def of(cls, info: ModelInfo, file: str, name: str) -> "ModelFile":
-        model = Model(name, file, info.quant, info.architecture, info.file_bytes, info.layers, info.context_trained)
-        return cls(model, info)
+    change: str
+    bytes: int
 
 
-def make_plan(
-    target: ModelFile,
-    machine: Machine,
-    profiles: Iterable[Profile],
-    wishes: Wishes,
-    *,
-    draft: ModelFile | None = None,
-    extra_buffers: bool = True,
-    dry_run: DryRun,
-) -> Plan:
-    """The plan for `target` here. Raises UsageError for a wish that nothing here can meet, DoesNotFit."""
-    info = target.info
-    device = choose_device(machine, wishes)
-    profile = choose_profile(profiles, device, wishes.profile)
-    settings = Settings(wishes.flags(), {}, profile)
-    plan = _unplaced(target.model, machine, device, settings, wishes, extra_buffers)
-    plan = dataclasses.replace(plan, draft=_draft(settings, draft, wishes), notes=tuple(_remarks(plan, info, extra_buffers)))
-    if device:
-        budget = int(device.free_bytes * (1 - profile.headroom_share))
-        plan = _placed(plan, info, draft, wishes.gpu_layers, device, budget, dry_run)
-    _check_ram(plan, info, machine, profile)
-    return dataclasses.replace(plan, origins=dict(settings.origins))
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory."""
+
+    plan: Plan
+    alternatives: tuple[Plan, ...]
+    rejected: tuple[Rejected, ...]
+    fixes: tuple[Fix, ...]
 
 
-def choose_device(machine: Machine, wishes: Wishes) -> Device | None:
-    """The GPU to use, None for the CPU: discrete before integrated, software only by name or count (report A1-11)."""
-    gpus = [each for each in machine.devices if each.kind in ("gpu", "integrated")]
-    if wishes.device is not None:
-        return _named(wishes.device, gpus)
-    if wishes.gpu_layers == 0:
-        return None
-    real = [each for each in gpus if not is_software(each)]
-    candidates = sorted(real or (gpus if wishes.gpu_layers else []), key=_preference)
-    if not candidates and wishes.gpu_layers:
-        raise UsageError("--gpu-layers needs a GPU, and llama.cpp lists none here", "use --gpu-layers 0, or build for your GPU")
-    return candidates[0] if candidates else None
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan."""
+
+    target: ModelFile
+    machine: Machine
+    profiles: tuple[Profile, ...]
+    dry_run: DryRun
+    draft: ModelFile | None = None
+    extra_buffers: bool = True
+
+    def plan(self, wishes: Wishes) -> Plan:
+        """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
+        plan, budgets = self._placed(wishes)
+        places = without_compute(plan, self.target.info)
+        if missing := budgets.missing(places):
+            raise self._does_not_fit(plan, budgets, places, missing)
+        return plan
+
+    def decide(self, wishes: Wishes) -> Decision:
+        """The best plan with its predicted bytes, and what else there is to know."""
+        plan, budgets = self._placed(wishes)
+        sized = self._sized(plan, budgets)
+        if missing := budgets.missing(sized.devices):
+            raise self._does_not_fit(plan, budgets, sized.devices, missing)
+        device = next((each for each in self.machine.devices if each.id == plan.device), None)
+        return Decision(
+            plan=sized,
+            alternatives=tuple(self._alternatives(plan, wishes)),
+            rejected=tuple(rejected_devices(self.machine, device)),
+            fixes=tuple(self._fixes(sized, budgets)),
+        )
+
+    def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
+        device = choose_device(self.machine, wishes)
+        profile = choose_profile(self.profiles, device, wishes.profile)
+        settings = Settings(wishes.flags(), {}, profile)
+        budgets = Budgets.of(self.machine, device, profile)
+        plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
+        plan = dataclasses.replace(
+            plan,
+            draft=choose_draft(settings, self.draft),
+            extra_buffers=self.extra_buffers,
+            notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
+        )
+        if device:
+            plan = self._on_device(plan, device, wishes.gpu_layers, budgets)
+            if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
+                budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
+        return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
+
+    def _on_device(self, plan: Plan, device: Device, wanted: int | None, budgets: Budgets) -> Plan:
+        """The plan with its layers, and its draft where there is room for all of it, on the device."""
+        notes = list(plan.notes)
+        if is_software(device):
+            notes.append(f"{device.id} is a software device ({device.description})")
+        full = plan.model.offloadable_layers
+        if wanted is None:
+            count = self._most_that_fit(plan, budgets)
+            if count < full:
+                notes.append(_partly(count, plan, budgets))
+        else:
+            count = full if wanted == ALL else min(wanted, full)
+            asked = dataclasses.replace(plan, gpu_layers=count)
+            if beyond := self._beyond(asked, budgets):
+                notes.append(f"{count} layers need {_gib(beyond)} more than should be used of {device.id}, as asked for")
+        plan = dataclasses.replace(plan, gpu_layers=count, notes=tuple(notes))
+        if count == 0:
+            return dataclasses.replace(plan, device=None, backend="cpu")
+        return self._with_draft_beside(plan, budgets) if self.draft and count == full else plan
+
+    def _most_that_fit(self, plan: Plan, budgets: Budgets) -> int:
+        """The most layers that the budgets hold, compute buffer included.
+
+        The compute buffer is the dry run's: one at full offload, one at half, as it is larger at partial offload (A2-27).
+        """
+        full = plan.model.offloadable_layers
+        alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
+        for counts in ([full], range(full - 1, 0, -1)):
+            tried = dataclasses.replace(alone, gpu_layers=counts[len(counts) // 2])
+            compute = self.dry_run(tried)
+            for count in counts:
+                places = (*without_compute(dataclasses.replace(alone, gpu_layers=count), self.target.info), *compute)
+                if not budgets.missing(merged(places)):
+                    return count
+        return 0
+
+    def _beyond(self, plan: Plan, budgets: Budgets) -> int:
+        """Bytes by which the plan exceeds its device's budget, compute buffers not counted."""
+        on_device = sum(place.total for place in without_compute(plan, self.target.info) if place.id == plan.device)
+        return max(on_device - budgets.device, 0)
+
+    def _with_draft_beside(self, plan: Plan, budgets: Budgets) -> Plan:
+        """The draft on the device too where all fits; else it stays on the CPU, and the note says so."""
+        assert plan.draft
+        beside = dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, device=plan.device))
+        if not budgets.missing(predicted(beside, self.target.info, self.draft, self.dry_run)):
+            return beside
+        return dataclasses.replace(plan, notes=(*plan.notes, f"the draft runs on the CPU: {plan.device} has no room for it"))
+
+    def _sized(self, plan: Plan, budgets: Budgets) -> Plan:
+        """The plan with predicted bytes and budgets per device."""
+        limits = {"CPU": budgets.host, plan.device: budgets.device}
+        places = predicted(plan, self.target.info, self.draft, self.dry_run)
+        kinds = {each.id: each.kind for each in self.machine.devices}
+        devices = (dataclasses.replace(each, kind=kinds.get(each.id, "cpu"), budget=limits.get(each.id)) for each in places)
+        return dataclasses.replace(plan, devices=tuple(devices))
+
+    def _alternatives(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
+        """Plans that differ in kind: the CPU alone, where a GPU was chosen and not asked for."""
+        if plan.device and wishes.device is None and wishes.gpu_layers is None:
+            other, budgets = self._placed(dataclasses.replace(wishes, gpu_layers=0))
+            sized = self._sized(other, budgets)
+            if not budgets.missing(sized.devices):
+                yield sized
+
+    def _fixes(self, plan: Plan, budgets: Budgets) -> Iterator[Fix]:
+        """Single changes that save memory, and how much; the context last, as it is what a user notices."""
+        before = sum(place.total for place in plan.devices)
+        for change, smaller in smaller_plans(plan):
+            after = sum(place.total for place in self._sized(smaller, budgets).devices)
+            if after < before and " and " not in change:
+                yield Fix(change, before - after)
+
+    def _does_not_fit(self, plan: Plan, budgets: Budgets, places: Iterable[DeviceBytes], missing: int) -> DoesNotFit:
+        needed = sum(place.total for place in places)
+        helping = (
+            change for change, smaller in smaller_plans(plan) if not budgets.missing(without_compute(smaller, self.target.info))
+        )
+        smallest = f"take a smaller quant or model: {_gib(missing)} must go"
+        return DoesNotFit(
+            f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
+            next((f"{change} would make it fit" for change in helping), smallest),
+        )
 
 
-def choose_profile(profiles: Iterable[Profile], device: Device | None, name: str | None) -> Profile:
-    """The profile asked for, else the one for the device's kind."""
-    known = {profile.name: profile for profile in profiles}
-    if name is not None:
-        if name not in known:
-            raise UsageError(f"there is no profile {name}", "known profiles: " + ", ".join(known))
-        return known[name]
-    kind = device.kind if device else "cpu"
-    return next(profile for profile in known.values() if profile.kind == kind)
+def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Changes that make a plan smaller, the cheapest for the user first: the cache's type, then the context, then both."""
+    quantised = ("--kv-type q8_0", dataclasses.replace(plan, kv_type="q8_0")) if plan.kv_type == "f16" else None
+    if quantised:
+        yield quantised
+    context = plan.context // 2
+    shorter = []
+    while context >= SMALLEST_CONTEXT:
+        shorter.append((f"--context {context}", dataclasses.replace(plan, context=context)))
+        context //= 2
+    yield from shorter
+    if quantised:
+        yield from ((f"{change} and {quantised[0]}", dataclasses.replace(each, kv_type="q8_0")) for change, each in shorter)
 
 
-def is_software(device: Device) -> bool:
-    """Whether the "GPU" is the CPU in disguise (Mesa's llvmpipe)."""
-    return any(name in device.description.lower() for name in _SOFTWARE)
-
-
-def _named(name: str, gpus: list[Device]) -> Device | None:
-    if name.lower() == "cpu":
-        return None
-    for device in gpus:
-        if device.id.lower() == name.lower():
-            return device
-    raise UsageError(f"llama.cpp lists no device {name}", "known devices: " + ", ".join(["cpu", *(each.id for each in gpus)]))
-
-
-def _preference(device: Device) -> tuple[bool, bool, int]:
-    return is_software(device), device.kind == "integrated", -device.free_bytes
-
-
-def _unplaced(
-    model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes, extra_buffers: bool
-) -> Plan:
+def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
     """The plan but for what goes where: everything on the CPU."""
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
@@ -136,108 +212,25 @@ def _unplaced(
         batch=settings.take("batch"),
         ubatch=settings.take("ubatch"),
         flash_attention=settings.take("flash_attention"),
-        extra_buffers=extra_buffers,
     )
 
 
-def _draft(settings: Settings, draft: ModelFile | None, wishes: Wishes) -> Draft | None:
-    """The draft of the plan, on the CPU so far. A model is only taken when it was asked for and found fit."""
-    wanted = settings.take("draft")
-    depth = settings.take("draft_tokens")
-    if draft:
-        return Draft("model", draft.model.file, None, depth, 0.0)
-    if wanted == "auto":
-        wanted, settings.origins["draft"] = settings.profile.draft, "profile"
-    return Draft("ngram", None, None, depth, 0.0) if wanted == "ngram" else None
-
-
-def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> list[str]:
-    notes = []
+def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
     if info.context_trained and plan.context > info.context_trained:
-        notes.append(f"a context of {plan.context} is more than the {info.context_trained} the model was trained for")
+        yield f"a context of {plan.context} is more than the {info.context_trained} the model was trained for"
     if not extra_buffers:
-        notes.append("without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)")
-    return notes
-
-
-def _placed(
-    plan: Plan, info: ModelInfo, draft: ModelFile | None, wanted: int | None, device: Device, budget: int, dry_run: DryRun
-) -> Plan:
-    """The plan with its layers, and its draft where there is room for all of it, on the device."""
-    notes = list(plan.notes)
-    if is_software(device):
-        notes.append(f"{device.id} is a software device ({device.description})")
-    if wanted is not None:
-        count = plan.model.offloadable_layers if wanted == ALL else min(wanted, plan.model.offloadable_layers)
-    else:
-        count = _most_that_fit(plan, info, budget, dry_run)
-        if count < plan.model.offloadable_layers:
-            notes.append(_partly(count, plan, budget))
-    plan = dataclasses.replace(plan, gpu_layers=count, notes=tuple(notes))
-    if count == 0:
-        return dataclasses.replace(plan, device=None, backend="cpu")
-    return _with_draft_beside(plan, info, draft, budget, dry_run) if draft and count == plan.model.offloadable_layers else plan
-
-
-def _most_that_fit(plan: Plan, info: ModelInfo, budget: int, dry_run: DryRun) -> int:
-    """The most layers whose weights, cache, state and compute buffer the budget holds.
-
-    The compute buffer is the dry run's: one at full offload, one at half, as it is larger at partial offload (report A2-27).
-    """
-    full = plan.model.offloadable_layers
-    if _needs(plan, info, full) + _compute(plan, full, dry_run) <= budget:
-        return full
-    partial = _compute(plan, max(full // 2, 1), dry_run)
-    return max((count for count in range(1, full) if _needs(plan, info, count) + partial <= budget), default=0)
-
-
-def _needs(plan: Plan, info: ModelInfo, gpu_layers: int) -> int:
-    """Bytes on the device without the compute buffer."""
-    copies = 1 + (plan.draft.max_tokens if plan.draft else 0)
-    return (
-        memory.device_weights(info, gpu_layers)
-        + memory.device_kv(info, gpu_layers, plan.context, plan.kv_type, plan.ubatch)
-        + memory.device_state(info, gpu_layers, copies)
-    )
-
-
-def _compute(plan: Plan, gpu_layers: int, dry_run: DryRun) -> int:
-    """Compute and output bytes on the plan's device at a number of layers, by llama.cpp's dry run."""
-    tried = dataclasses.replace(plan, gpu_layers=gpu_layers, draft=None if _is_model(plan.draft) else plan.draft)
-    return sum(place.compute + place.output for place in dry_run(tried) if place.id == plan.device)
-
-
-def _with_draft_beside(plan: Plan, info: ModelInfo, draft: ModelFile, budget: int, dry_run: DryRun) -> Plan:
-    """The draft on the device too where all fits; else it stays on the CPU, and the note says so."""
-    assert plan.draft
-    beside = dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, device=plan.device))
-    layers = draft.model.offloadable_layers
-    own = memory.device_weights(draft.info, layers) + memory.device_kv(
-        draft.info, layers, plan.context, plan.kv_type, plan.ubatch
-    )
-    compute = sum(place.compute + place.output for place in dry_run(beside) if place.id == plan.device)
-    if _needs(plan, info, plan.gpu_layers) + own + compute <= budget:
-        return beside
-    return dataclasses.replace(plan, notes=(*plan.notes, f"the draft runs on the CPU: {plan.device} has no room for it"))
-
-
-def _check_ram(plan: Plan, info: ModelInfo, machine: Machine, profile: Profile) -> None:
-    """The cache on the host cannot be paged out, so it must fit. Raises DoesNotFit; weights are mapped and may exceed RAM."""
-    everything = memory.device_kv(info, plan.model.offloadable_layers, plan.context, plan.kv_type, plan.ubatch)
-    cache = everything - memory.device_kv(info, plan.gpu_layers, plan.context, plan.kv_type, plan.ubatch)
-    room = int(machine.ram_available_bytes * (1 - profile.headroom_share))
-    if cache > room:
-        raise DoesNotFit(
-            f"a context of {plan.context} needs {cache / 2**30:.1f} GiB of KV cache, {room / 2**30:.1f} GiB are free",
-            "use a smaller --context, or --kv-type q8_0",
-        )
+        yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
 
 
 def _is_model(draft: Draft | None) -> bool:
     return draft is not None and draft.kind == "model"
 
 
-def _partly(count: int, plan: Plan, budget: int) -> str:
+def _partly(count: int, plan: Plan, budgets: Budgets) -> str:
     """Why not all layers are on the device."""
     placed = f"{count} of {plan.model.offloadable_layers} layers on {plan.device}" if count else "on the CPU"
-    return f"{placed}: {budget / 2**30:.1f} GiB may be used there, which does not hold all of the model with its context"
+    return f"{placed}: {_gib(budgets.device)} may be used there, which does not hold all of the model with its context"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,110 @@
+"""Which device, which profile, which draft: the choices that need no arithmetic, each with its reason. Pure."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokencli.core import Device, Draft, Machine, Profile
+from tokencli.errors import UsageError
+from tokencli.plan.settings import Settings
+from tokencli.plan.sizes import ModelFile
+
+_SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for; None is "decide for me". `gpu_layers` ALL means all of them; `device` is llama.cpp's name."""
+
+    gpu_layers: int | None = None
+    device: str | None = None
+    profile: str | None = None
+    context: int | None = None
+    kv_type: str | None = None
+    threads: int | None = None
+    draft: str | None = None
+    draft_tokens: int | None = None
+
+    def flags(self) -> dict[str, object]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Something that was there and was not taken."""
+
+    what: str
+    why: str
+
+
+def choose_device(machine: Machine, wishes: Wishes) -> Device | None:
+    """The GPU to use, None for the CPU: discrete before integrated, software only by name or count (report A1-11)."""
+    gpus = _gpus(machine)
+    if wishes.device is not None:
+        return _named(wishes.device, gpus)
+    if wishes.gpu_layers == 0:
+        return None
+    real = [each for each in gpus if not is_software(each)]
+    candidates = sorted(real or (gpus if wishes.gpu_layers else []), key=_preference)
+    if not candidates and wishes.gpu_layers:
+        raise UsageError("--gpu-layers needs a GPU, and llama.cpp lists none here", "use --gpu-layers 0, or build for your GPU")
+    return candidates[0] if candidates else None
+
+
+def rejected_devices(machine: Machine, chosen: Device | None) -> list[Rejected]:
+    """Why each other GPU was left out."""
+    return [Rejected(f"{each.id} ({each.description})", _why_not(each, chosen)) for each in _gpus(machine) if each != chosen]
+
+
+def choose_profile(profiles: Iterable[Profile], device: Device | None, name: str | None) -> Profile:
+    """The profile asked for, else the one for the device's kind."""
+    known = {profile.name: profile for profile in profiles}
+    if name is not None:
+        if name not in known:
+            raise UsageError(f"there is no profile {name}", "known profiles: " + ", ".join(known))
+        return known[name]
+    kind = device.kind if device else "cpu"
+    return next(profile for profile in known.values() if profile.kind == kind)
+
+
+def choose_draft(settings: Settings, draft: ModelFile | None) -> Draft | None:
+    """The draft of the plan, on the CPU so far. A model is only taken when it was asked for and found fit."""
+    wanted = settings.take("draft")
+    depth = settings.take("draft_tokens")
+    if draft:
+        return Draft("model", draft.model.file, None, depth, 0.0)
+    if wanted == "auto":
+        wanted, settings.origins["draft"] = settings.profile.draft, "profile"
+    return Draft("ngram", None, None, depth, 0.0) if wanted == "ngram" else None
+
+
+def is_software(device: Device) -> bool:
+    """Whether the "GPU" is the CPU in disguise (Mesa's llvmpipe)."""
+    return any(name in device.description.lower() for name in _SOFTWARE)
+
+
+def _gpus(machine: Machine) -> list[Device]:
+    return [each for each in machine.devices if each.kind in ("gpu", "integrated")]
+
+
+def _why_not(device: Device, chosen: Device | None) -> str:
+    if is_software(device):
+        return "a software device: it is the CPU, slower"
+    if chosen is None:
+        return "the CPU was asked for"
+    if device.kind == "integrated" and chosen.kind == "gpu":
+        return f"integrated: {chosen.id} has memory of its own"
+    return f"{chosen.id} was preferred: one device runs the whole plan"
+
+
+def _named(name: str, gpus: list[Device]) -> Device | None:
+    if name.lower() == "cpu":
+        return None
+    for device in gpus:
+        if device.id.lower() == name.lower():
+            return device
+    raise UsageError(f"llama.cpp lists no device {name}", "known devices: " + ", ".join(["cpu", *(each.id for each in gpus)]))
+
+
+def _preference(device: Device) -> tuple[bool, bool, int]:
+    return is_software(device), device.kind == "integrated", -device.free_bytes

@@ -1,0 +1,104 @@
+"""What a plan takes on each device, and what each device may give. Pure; the dry run is handed in for the compute buffers."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
+from tokencli.plan import memory
+
+DryRun = Callable[[Plan], tuple[DeviceBytes, ...]]
+
+HOST = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model as a file and what its header tells: a target, or a draft that may be used."""
+
+    model: Model
+    info: ModelInfo
+
+    @classmethod
+    def of(cls, info: ModelInfo, file: str, name: str) -> "ModelFile":
+        model = Model(name, file, info.quant, info.architecture, info.file_bytes, info.layers, info.context_trained)
+        return cls(model, info)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Bytes that a plan may use: on the host, and on its device. `shared`: both are one pool, booked once, as large as `host`
+    (an integrated GPU's memory is RAM; its carve-out and GTT are bounded by what RAM there is).
+    """
+
+    host: int
+    host_total: int
+    device: int
+    shared: bool
+
+    @classmethod
+    def of(cls, machine: Machine, device: Device | None, profile: Profile) -> "Budgets":
+        left = 1 - profile.headroom_share
+        shared = device is not None and device.kind == "integrated"
+        carved = device.carve_out_bytes or 0 if device and shared else 0
+        host = int((machine.ram_available_bytes + carved) * left)
+        return cls(
+            host=host,
+            host_total=int((machine.ram_total_bytes + carved) * left),
+            device=min(int(device.free_bytes * left), host if shared else device.free_bytes) if device else 0,
+            shared=shared,
+        )
+
+    def missing(self, places: Iterable[DeviceBytes]) -> int:
+        """Bytes by which `places` exceed the budgets, 0 where they fit.
+
+        Weights on the host are mapped from the file: the system can drop and read them again, so they only must not exceed all
+        of the RAM, while caches and buffers must find free memory.
+        """
+        by_id = {place.id: place for place in places}
+        host = by_id.pop(HOST, DeviceBytes(HOST, "cpu"))
+        on_device = sum(place.total for place in by_id.values())
+        held = host.total - host.weights + (on_device if self.shared else 0)
+        return max(on_device - self.device, held - self.host, held + host.weights - self.host_total, 0)
+
+
+def without_compute(plan: Plan, info: ModelInfo) -> tuple[DeviceBytes, ...]:
+    """Weights, KV cache and recurrent state by device, as llama.cpp will place them."""
+    full = info.offloadable_layers
+    copies = 1 + (plan.draft.max_tokens if plan.draft else 0)
+    weights = memory.device_weights(info, plan.gpu_layers)
+    kv = memory.device_kv(info, plan.gpu_layers, plan.context, plan.kv_type, plan.ubatch)
+    state = memory.device_state(info, plan.gpu_layers, copies)
+    all_kv = memory.device_kv(info, full, plan.context, plan.kv_type, plan.ubatch)
+    all_weights = info.input_bytes + sum(info.block_bytes[: info.trunk_layers]) + (0 if info.tied else info.output_bytes)
+    on_host = all_weights - weights + (info.output_bytes if info.tied and plan.gpu_layers else 0)
+    host = DeviceBytes(HOST, "cpu", on_host, all_kv - kv, memory.device_state(info, full, copies) - state)
+    if not plan.device:
+        return (host,)
+    return host, DeviceBytes(plan.device, "gpu", weights, kv, state)
+
+
+def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
+    """All terms by device: the target's, the draft's, and the compute and output buffers of both from the dry run."""
+    return merged((*without_compute(plan, info), *(_draft_places(plan, draft) if draft else ()), *dry_run(plan)))
+
+
+def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
+    """One entry per device, the terms added up."""
+    together: dict[str, DeviceBytes] = {}
+    for place in places:
+        together[place.id] = _sum(together[place.id], place) if place.id in together else place
+    return tuple(together[device] for device in sorted(together))
+
+
+def _draft_places(plan: Plan, draft: ModelFile) -> tuple[DeviceBytes, ...]:
+    """The draft's own weights and cache: all of it on one device."""
+    assert plan.draft
+    layers = draft.info.offloadable_layers if plan.draft.device else 0
+    own = dataclasses.replace(plan, model=draft.model, device=plan.draft.device, gpu_layers=layers, draft=None)
+    return without_compute(own, draft.info)
+
+
+def _sum(first: DeviceBytes, second: DeviceBytes) -> DeviceBytes:
+    terms = ("weights", "kv", "recurrent", "compute", "output")
+    return dataclasses.replace(second, **{term: getattr(first, term) + getattr(second, term) for term in terms})
