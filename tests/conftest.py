@@ -1,8 +1,12 @@
-"""Says loudly what a run did not test: a skipped Vulkan test must not look like a passed one."""
+"""The software Vulkan device for all tests; says loudly what a run did not test: skipped must not look like passed."""
 
 from collections.abc import Iterator
 
 import pytest
+
+from tokencli.engine.client import Engine
+
+LAVAPIPE = {"GGML_VK_VISIBLE_DEVICES": "0"}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -14,3 +18,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
         terminalreporter.section("VULKAN WAS NOT TESTED", sep="!", red=True, bold=True)
         terminalreporter.line(f"{len(vulkan)} tests skipped. {reason}")
     yield
+
+
+@pytest.fixture(scope="session")
+def lavapipe() -> str:
+    """The id of the software Vulkan device; skips, loudly (tests/conftest.py), where there is none."""
+    with Engine(environment=LAVAPIPE) as engine:
+        devices = [device.id for device in engine.devices() if device.id.startswith("Vulkan")]
+    if not devices:
+        pytest.skip("llama.cpp lists no Vulkan device: a CPU build, or Mesa's lavapipe (mesa-vulkan-drivers) is not installed")
+    return devices[0]

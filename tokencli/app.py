@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokencli.core import Device, Done, Event, Loaded, Machine, Message, Note, Plan, Planned, Request, Sampling
+from tokencli.core import Device, DeviceBytes, Done, Event, Loaded, Machine, Message, Note, Plan, Planned, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout, ModelUnavailable, UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.plan.model_info import model_info
-from tokencli.plan.planner import Planner
+from tokencli.plan.planner import Decision, Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 
@@ -89,6 +89,71 @@ def run(question: Question, world: World) -> Iterator[Event]:
                     yield from (Note(note) for note in event.notes)
                 yield event
             return
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Predicted bytes of one term on one device, and what llama.cpp says of it."""
+
+    device: str
+    term: str
+    predicted: int
+    actual: int
+
+
+def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
+    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
+    target = read_model(model, world)
+    draft, notes = read_draft(wishes.draft, target, world)
+    with world.start_engine() as engine:
+        if machine_name is None:
+            planner = planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+        else:
+            elsewhere = machine.read_snapshot(machine_name, world.data)
+            profiles = settings.read_profiles(world.data)
+            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each), draft)
+            notes.append(ESTIMATED)
+        decision = planner.decide(wishes)
+    decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
+    return dataclasses.replace(decision, plan=decided)
+
+
+ESTIMATED = (
+    "compute buffers are an estimate for a device that is not here: the CPU's dry run, a quarter added where a part is offloaded"
+)
+
+
+def dry_run_elsewhere(engine: Engine, plan: Plan) -> tuple[DeviceBytes, ...]:
+    """The CPU's dry run, booked to the plan's device (FACTS: 8B shape 112 MiB on the CPU, 96 to 116 on lavapipe)."""
+    draft = dataclasses.replace(plan.draft, device=None) if plan.draft else None
+    (found,) = engine.dry_run(dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft))
+    if not plan.device:
+        return (found,)
+    partial = plan.gpu_layers < plan.model.offloadable_layers
+    compute = found.compute * 5 // 4 if partial else found.compute
+    on_host = dataclasses.replace(found, compute=found.compute if partial else 0)
+    return on_host, DeviceBytes(plan.device, "gpu", compute=compute)
+
+
+def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
+    """The plan, loaded for real, and its terms beside what llama.cpp's buffers say."""
+    decided = plan(model, wishes, None, world).plan
+    with world.start_engine() as engine:
+        *_, loaded = engine.load(decided)
+    assert isinstance(loaded, Loaded)
+    return decided, compared(decided.devices, loaded.devices)
+
+
+def compared(predicted: tuple[DeviceBytes, ...], actual: tuple[DeviceBytes, ...]) -> list[Check]:
+    """Term by term, for every device that either side names."""
+    ours, theirs = ({place.id: place for place in places} for places in (predicted, actual))
+    none = DeviceBytes("", "cpu")
+    return [
+        Check(device, term, getattr(ours.get(device, none), term), getattr(theirs.get(device, none), term))
+        for device in sorted(ours | theirs)
+        for term in ("weights", "kv", "recurrent", "compute", "output")
+        if getattr(ours.get(device, none), term) or getattr(theirs.get(device, none), term)
+    ]
 
 
 def read_model(name: str, world: World) -> ModelFile:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests import tiny_models
+from tests.conftest import LAVAPIPE as LAVAPIPE
 from tokencli.core import Done, Event, Loaded, Message, Model, Plan, Request, Sampling, Text
 from tokencli.engine.client import Engine
 from tokencli.world import catalogue, gguf_file
-
-LAVAPIPE = {"GGML_VK_VISIBLE_DEVICES": "0"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -79,13 +78,3 @@ def answer(events: Iterator[Event]) -> tuple[str, str, Done]:
         done = event
     assert isinstance(done, Done)
     return texts["answer"], texts["reasoning"], done
-
-
-@pytest.fixture(scope="session")
-def lavapipe() -> str:
-    """The id of the software Vulkan device; skips, loudly (tests/conftest.py), where there is none."""
-    with Engine(environment=LAVAPIPE) as engine:
-        devices = [device.id for device in engine.devices() if device.id.startswith("Vulkan")]
-    if not devices:
-        pytest.skip("llama.cpp lists no Vulkan device: a CPU build, or Mesa's lavapipe (mesa-vulkan-drivers) is not installed")
-    return devices[0]

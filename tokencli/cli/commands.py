@@ -92,6 +92,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
         pass
 
     app.command("run")(_run_command(terminal))
+    app.command("plan")(_plan_command(terminal))
     return typer.main.get_command(app)
 
 
@@ -160,6 +161,55 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         _show_run(story.run(question, story.World()), RunView(terminal, quiet=quiet, as_json=as_json))
 
     return run
+
+
+def _plan_command(terminal: Terminal) -> Callable[..., None]:
+    def plan(
+        model: options.Model,
+        machine: options.Machine = None,
+        check: options.Check = False,
+        profile: options.Profile = None,
+        device: options.Device = None,
+        gpu_layers: options.GpuLayers = None,
+        context: options.Context = None,
+        kv_type: options.KvType = None,
+        threads: options.Threads = None,
+        draft: options.Draft = None,
+        draft_tokens: options.DraftTokens = None,
+        as_json: options.Json = False,
+    ) -> None:
+        """What would be run, what it needs and why; nothing is loaded."""
+        options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
+        if check and machine:
+            raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
+        from tokencli import app as story
+        from tokencli.cli import plan_view
+        from tokencli.plan.choose import Wishes
+
+        wishes = Wishes(
+            gpu_layers=options.gpu_layers(gpu_layers),
+            device=device,
+            profile=profile,
+            context=context,
+            kv_type=options.kv_type(kv_type),
+            threads=threads,
+            draft=draft,
+            draft_tokens=options.draft_tokens(draft_tokens),
+        )
+        if check:
+            decided, checks = story.check(model, wishes, story.World())
+            if as_json:
+                terminal.stdout.write(plan_view.checks_json(decided, checks) + "\n")
+            else:
+                plan_view.show_checks(checks, terminal)
+            return
+        decision = story.plan(model, wishes, machine, story.World())
+        if as_json:
+            terminal.stdout.write(plan_view.decision_json(decision) + "\n")
+        else:
+            plan_view.show_decision(decision, terminal)
+
+    return plan
 
 
 def _show_run(events: Any, view: RunView) -> None:

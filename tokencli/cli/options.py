@@ -32,6 +32,8 @@ Context = Annotated[int | None, _option("--context", "N", "Context size in token
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
 Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
 Device = Annotated[str | None, _option("--device", "NAME", "The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0).")]
+Machine = Annotated[str | None, _option("--machine", "NAME|FILE", "Plan for another computer: a snapshot or a .json file.")]
+Check = Annotated[bool, typer.Option("--check", help="Load the model and compare the plan with llama.cpp's own buffers.")]
 KvType = Annotated[str | None, _option("--kv-type", "TYPE", "The KV cache's element type: f16, q8_0 or q4_0.")]
 Draft = Annotated[str | None, _option("--draft", "auto|off|ngram|MODEL", "What guesses the next tokens.")]
 DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens guessed at once.")]

@@ -4,7 +4,7 @@ First version: as many whole layers on one device as its memory holds with headr
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Profile
@@ -57,17 +57,14 @@ class Planner:
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
         plan, budgets = self._placed(wishes)
-        places = without_compute(plan, self.target.info)
-        if missing := budgets.missing(places):
-            raise self._does_not_fit(plan, budgets, places, missing)
+        _check_fits(plan, budgets, lambda each: without_compute(each, self.target.info))
         return plan
 
     def decide(self, wishes: Wishes) -> Decision:
         """The best plan with its predicted bytes, and what else there is to know."""
         plan, budgets = self._placed(wishes)
         sized = self._sized(plan, budgets)
-        if missing := budgets.missing(sized.devices):
-            raise self._does_not_fit(plan, budgets, sized.devices, missing)
+        _check_fits(plan, budgets, lambda each: self._sized(each, budgets).devices)
         device = next((each for each in self.machine.devices if each.id == plan.device), None)
         return Decision(
             plan=sized,
@@ -167,16 +164,19 @@ class Planner:
             if after < before and " and " not in change:
                 yield Fix(change, before - after)
 
-    def _does_not_fit(self, plan: Plan, budgets: Budgets, places: Iterable[DeviceBytes], missing: int) -> DoesNotFit:
-        needed = sum(place.total for place in places)
-        helping = (
-            change for change, smaller in smaller_plans(plan) if not budgets.missing(without_compute(smaller, self.target.info))
-        )
-        smallest = f"take a smaller quant or model: {_gib(missing)} must go"
-        return DoesNotFit(
-            f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
-            next((f"{change} would make it fit" for change in helping), smallest),
-        )
+
+def _check_fits(plan: Plan, budgets: Budgets, size: Callable[[Plan], tuple[DeviceBytes, ...]]) -> None:
+    """Raises DoesNotFit with the miss, and with the first change that would make it fit."""
+    places = size(plan)
+    missing = budgets.missing(places)
+    if not missing:
+        return
+    needed = sum(place.total for place in places)
+    helping = (change for change, smaller in smaller_plans(plan) if not budgets.missing(size(smaller)))
+    raise DoesNotFit(
+        f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
+        next((f"{change} would make it fit" for change in helping), f"take a smaller quant or model: {_gib(missing)} must go"),
+    )
 
 
 def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:

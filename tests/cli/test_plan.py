@@ -1,0 +1,127 @@
+"""`tokencli plan`: what would be run and what it needs, here and on another machine, checked against llama.cpp."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import tiny_models
+from tests.cli.conftest import Tokencli, one_error_line
+from tests.cli.test_run import PLAN_KEYS
+from tests.conftest import LAVAPIPE
+
+GIB = 1 << 30
+
+
+def machine(folder: Path, ram: int, *devices: dict[str, object]) -> str:
+    file = folder / "machine.json"
+    file.write_text(json.dumps({"cores": 2, "ram_total_bytes": ram, "ram_available_bytes": ram, "devices": list(devices)}))
+    return str(file)
+
+
+def test_the_table_names_devices_terms_and_savings(tokencli: Tokencli) -> None:
+    result = tokencli("plan", "smollm2-135m")
+    assert (result.returncode, result.stderr) == (0, "")
+    for part in (
+        "llama Q4_1",
+        "profile cpu",
+        "all layers on the CPU",
+        "context 4096 (profile)",
+        "CPU [",
+        "weights ",
+        "kv 90 MiB",
+    ):
+        assert part in result.stdout
+    assert "saves 43 MiB: --kv-type q8_0" in result.stdout
+
+
+def test_json_has_the_promised_keys(tokencli: Tokencli) -> None:
+    decision = json.loads(tokencli("plan", "smollm2-135m", "--machine", "amd-780m-32gb", "--json").stdout)
+    assert set(decision) == {"plan", "alternatives", "rejected", "fixes"}
+    assert set(decision["plan"]) >= PLAN_KEYS
+    assert decision["plan"]["gpu_layers"] == 31
+    assert {place["id"] for place in decision["plan"]["devices"]} == {"CPU", "Vulkan0"}
+    assert all(place["budget"] >= place["total"] for place in decision["plan"]["devices"])
+    (cpu,) = decision["alternatives"]
+    assert cpu["gpu_layers"] == 0
+    assert all(set(fix) == {"change", "bytes", "decode_factor"} for fix in decision["fixes"])
+    assert any("an estimate for a device that is not here" in note for note in decision["plan"]["notes"])
+
+
+@pytest.mark.parametrize("name", ["amd-780m-32gb", "cuda-6gb-16gb", "cpu-16gb"])
+def test_every_shipped_machine_can_be_planned_for(tokencli: Tokencli, name: str) -> None:
+    assert tokencli("plan", "smollm2-135m", "--machine", name).returncode == 0
+
+
+def test_a_context_for_six_gigabytes_splits_the_layers_and_says_why(tokencli: Tokencli) -> None:
+    options = ("--machine", "cuda-6gb-16gb", "--context", "262144", "--json")
+    plan = json.loads(tokencli("plan", "smollm2-135m", *options).stdout)["plan"]
+    assert 0 < plan["gpu_layers"] < 31
+    assert any(f"{plan['gpu_layers']} of 31 layers on CUDA0" in note for note in plan["notes"])
+    card = next(place for place in plan["devices"] if place["id"] == "CUDA0")
+    assert 0.85 * card["budget"] < card["total"] <= card["budget"]
+
+
+def test_what_cannot_fit_is_exit_3_with_the_miss_and_the_cheapest_cure(tokencli: Tokencli, tmp_path: Path) -> None:
+    small = machine(tmp_path, GIB)
+    result = tokencli("plan", "smollm2-135m", "--machine", small, "--context", "65536")
+    assert result.returncode == 3
+    line = one_error_line(result)
+    assert "needs 1.6 GiB at a context of 65536, " in line
+    assert line.endswith(" would make it fit")
+    tiny = machine(tmp_path, 64 << 20)
+    hopeless = tokencli("plan", "smollm2-135m", "--machine", tiny)
+    assert hopeless.returncode == 3
+    assert "take a smaller quant or model" in one_error_line(hopeless)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "describes no machine"),
+        ('{"cores": 2}', "describes no machine"),
+        ('{"cores": 0, "ram_total_bytes": 1, "ram_available_bytes": 1, "devices": []}', "describes no machine"),
+        ('{"cores": 1, "ram_total_bytes": "many", "ram_available_bytes": 1, "devices": []}', "describes no machine"),
+        ('{"cores": 1, "ram_total_bytes": 1, "ram_available_bytes": 1, "devices": [], "wings": 2}', "describes no machine"),
+    ],
+)
+def test_a_bad_machine_is_one_line(tokencli: Tokencli, tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(text)
+    result = tokencli("plan", "smollm2-135m", "--machine", str(file))
+    assert result.returncode == 2
+    assert says in one_error_line(result)
+
+
+def test_an_unknown_machine_names_the_known_ones(tokencli: Tokencli) -> None:
+    result = tokencli("plan", "smollm2-135m", "--machine", "laptop")
+    assert result.returncode == 2
+    assert "amd-780m-32gb, cpu-16gb, cuda-6gb-16gb" in one_error_line(result)
+
+
+def test_check_is_exact_on_the_cpu(tokencli: Tokencli) -> None:
+    answer = json.loads(tokencli("plan", "smollm2-135m", "--check", "--kv-type", "q8_0", "--context", "3000", "--json").stdout)
+    terms = {row["term"]: row["predicted"] - row["actual"] for row in answer["check"]}
+    assert set(terms) == {"weights", "kv", "compute", "output"}
+    assert all(abs(difference) < 1 << 14 for difference in terms.values()), terms
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("layers", ["1", "10", "31"])
+def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, lavapipe: str, layers: str) -> None:
+    options = ("--check", "--gpu-layers", layers, "--json")
+    answer = json.loads(tokencli("plan", "smollm2-135m", *options, env=LAVAPIPE, timeout=120).stdout)
+    rows = [row for row in answer["check"] if row["device"] == lavapipe or row["term"] != "weights"]
+    assert all(abs(row["predicted"] - row["actual"]) < 1 << 14 for row in rows), rows
+    assert {row["device"] for row in rows} == {"CPU", lavapipe}
+
+
+def test_check_and_another_machine_exclude_each_other(tokencli: Tokencli) -> None:
+    result = tokencli("plan", "smollm2-135m", "--check", "--machine", "cpu-16gb")
+    assert result.returncode == 2
+    assert "--check needs this computer" in one_error_line(result)
+
+
+def test_a_tiny_models_plan_names_its_file_safely(tokencli: Tokencli, tmp_path: Path) -> None:
+    model = tiny_models.write(tmp_path / "odd\x1b[31mname.gguf")
+    assert "\x1b" not in tokencli("plan", str(model)).stdout

@@ -1,0 +1,93 @@
+"""A plan as a person sees it at a glance, and as JSON. Renders, decides nothing."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tokencli.app import Check
+from tokencli.cli.terminal import Terminal
+from tokencli.cli.views import placement, plan_json
+from tokencli.core import DeviceBytes, Plan
+from tokencli.decode.text import EscapeStripper
+from tokencli.plan.planner import Decision
+
+BAR = 40
+_TERMS = (("weights", "W"), ("kv", "K"), ("recurrent", "R"), ("compute", "C"), ("output", "O"))
+_MIB = 1 << 20
+
+
+def decision_json(decision: Decision) -> str:
+    """`plan --json` of the contract. `decode_factor` is null: no speed was measured or predicted."""
+    value = {
+        "plan": plan_json(decision.plan),
+        "alternatives": [plan_json(plan) for plan in decision.alternatives],
+        "rejected": [{"what": each.what, "why": each.why} for each in decision.rejected],
+        "fixes": [{"change": fix.change, "bytes": fix.bytes, "decode_factor": None} for fix in decision.fixes],
+    }
+    return json.dumps(value, ensure_ascii=False)
+
+
+def show_decision(decision: Decision, terminal: Terminal) -> None:
+    plan = decision.plan
+    lines = [
+        f"{plan.model.name}  {plan.model.architecture} {plan.model.quant}, {_size(plan.model.bytes)}",
+        f"profile {plan.profile}, {placement(plan)}, {plan.threads} threads",
+        f"context {plan.context} ({_origin(plan, 'context')}), KV {plan.kv_type}, ubatch {plan.ubatch}, draft {_draft(plan)}",
+        "",
+        *(line for place in plan.devices for line in device_lines(place)),
+        "  W weights, K KV cache, R recurrent state, C compute buffers, O output, . free",
+        "",
+        *(f"note: {note}" for note in plan.notes),
+        *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
+        *(f"instead: {placement(other)}, {_total(other)}" for other in decision.alternatives),
+        *(f"saves {_size(fix.bytes)}: {fix.change}" for fix in decision.fixes),
+    ]
+    _print(lines, terminal)
+
+
+def device_lines(place: DeviceBytes) -> list[str]:
+    """A device's bar and its terms in MiB."""
+    room = max(place.budget or 0, place.total, 1)
+    bar = "".join(letter * round(BAR * getattr(place, term) / room) for term, letter in _TERMS)[:BAR]
+    budget = f" of {_size(place.budget)} that may be used" if place.budget is not None else ""
+    terms = ", ".join(f"{term} {_size(getattr(place, term))}" for term, _ in _TERMS if getattr(place, term))
+    return [f"{place.id:>8} [{bar:.<{BAR}}] {_size(place.total)}{budget}", f"{'':>8}  {terms}"]
+
+
+def show_checks(checks: Iterable[Check], terminal: Terminal) -> None:
+    lines = [f"{'device':>8}  {'term':<10} {'predicted':>12} {'llama.cpp':>12} {'difference':>12}"]
+    for each in checks:
+        ours, theirs = each.predicted / _MIB, each.actual / _MIB
+        lines.append(f"{each.device:>8}  {each.term:<10} {ours:8.2f} MiB {theirs:8.2f} MiB {ours - theirs:+8.2f} MiB")
+    _print(lines, terminal)
+
+
+def checks_json(plan: Plan, checks: Iterable[Check]) -> str:
+    rows = [{"device": each.device, "term": each.term, "predicted": each.predicted, "actual": each.actual} for each in checks]
+    return json.dumps({"plan": plan_json(plan), "check": rows}, ensure_ascii=False)
+
+
+def _print(lines: list[str], terminal: Terminal) -> None:
+    for line in lines:
+        terminal.stdout.write(EscapeStripper().feed(line) + "\n")  # file names may hold anything
+    terminal.stdout.flush()
+
+
+def _origin(plan: Plan, setting: str) -> Any:
+    return plan.origins.get(setting, "decided")
+
+
+def _draft(plan: Plan) -> str:
+    if plan.draft is None:
+        return "off"
+    return f"{plan.draft.kind}, {plan.draft.max_tokens} tokens" + (f" on {plan.draft.device}" if plan.draft.device else "")
+
+
+def _total(plan: Plan) -> str:
+    return _size(sum(place.total for place in plan.devices))
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return "?"
+    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{size / _MIB:.0f} MiB"

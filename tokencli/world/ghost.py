@@ -1,0 +1,232 @@
+"""Ghost files: a model's header without its tokens, as sparse as the weights are absent, for llama.cpp's dry run to plan with.
+Knows the container format and the disk; knows no architecture. Headers are checked by gguf_file before they come here.
+
+A ghost takes some 40 KB of disk whatever its model's size, and says how large the vocabulary is in place of what its tokens are.
+"""
+
+import fcntl
+import hashlib
+import mmap
+import os
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
+from tokencli.header import TOKENS, Bytes, skip_strings
+
+_STRING, _ARRAY, _COUNT = 8, 9, 4
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_ALIGNMENT = 32
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_TOKENIZER = b"tokenizer."
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a model: its first bytes, at least to the end of the header, and how large it is."""
+
+    data: Bytes
+    file_bytes: int
+
+
+class Ghosts:
+    """Makes ghosts in a folder of its own below `folder`, one for each content, and removes them on leaving.
+
+    What a killed process left behind goes when the next one begins: each folder is locked by the process that uses it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._parent = folder / "ghosts"
+        self._made: dict[str, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Raises TokencliError where the folder cannot be written to."""
+        try:
+            self._parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self._parent):
+                _sweep(self._parent)
+                self._folder = Path(tempfile.mkdtemp(dir=self._parent))
+                self._lock = os.open(self._folder, os.O_RDONLY)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise TokencliError(f"{self._parent} cannot be used: {error.strerror}", "check the folder's permissions") from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+        self._made.clear()
+
+    def of_file(self, path: Path) -> Path:
+        """The ghost of the model at `path`, of all its parts if it is split. Raises ModelNotFound, BadModelFile."""
+        with ExitStack() as stack:
+            return self.of(
+                path.name, [Part(data, len(data)) for data in (stack.enter_context(_mapped(each)) for each in parts_of(path))]
+            )
+
+    def of(self, name: str, parts: Sequence[Part]) -> Path:
+        """The ghost of a model from the headers of its parts in order; a split one is named by its first. Raises BadModelFile."""
+        headers = [_thin(part, name) for part in parts]
+        key = hashlib.sha256(b"".join(header for header, _ in headers)).hexdigest()[:16]
+        if key not in self._made:
+            names = [f"{key}-{number:05d}-of-{len(parts):05d}.gguf" for number in range(1, len(parts) + 1)]
+            for file, (header, size) in zip(names if len(parts) > 1 else [f"{key}.gguf"], headers, strict=True):
+                _write_sparse(self._folder / file, header, size)
+            self._made[key] = self._folder / (names[0] if len(parts) > 1 else f"{key}.gguf")
+        return self._made[key]
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files of a model named by its first, as llama.cpp finds them: by their names."""
+    found = _PART.search(path.name)
+    if not found:
+        return [path]
+    stem, count = path.name[: found.start()], int(found[2])
+    return [path.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders that no living process has locked."""
+    for folder in parent.iterdir():
+        if not folder.is_dir() or folder.is_symlink():
+            continue
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+    except FileNotFoundError:
+        raise ModelNotFound(f"there is no file {path}", "check the path") from None
+    except (OSError, ValueError) as error:
+        raise BadModelFile(f"{path} cannot be read: {error}", "check the file and its permissions") from None
+
+
+def _write_sparse(path: Path, header: bytes, size: int) -> None:
+    """Under another name until it is whole. Raises TokencliError where the disk does not take it."""
+    new = path.with_suffix(".new")
+    try:
+        with new.open("wb") as file:
+            file.write(header)
+            file.truncate(size)
+        new.replace(path)
+    except OSError as error:
+        raise TokencliError(f"{path.parent} takes no file of {size:,} bytes, even an empty one: {error.strerror}") from None
+
+
+def _thin(part: Part, name: str) -> tuple[bytes, int]:
+    """The header without tokens, padded, and the size of the file that begins with it. Raises BadModelFile."""
+    try:
+        return _without_tokens(_Reader(part.data), part.file_bytes)
+    except (struct.error, KeyError, OverflowError):
+        raise BadModelFile(f"{name} is cut short inside its header", "download it again") from None
+
+
+def _without_tokens(reader: "_Reader", file_bytes: int) -> tuple[bytes, int]:
+    """Texts and arrays of the tokenizer go; tokens are replaced by their number, as llama.cpp asks for of a model of the type
+    "none" (llama_vocab::impl::load in llama-vocab.cpp). All else stays, byte by byte.
+    """
+    data, alignment, tokens, architecture = reader.data, _ALIGNMENT, None, b""
+    version = reader.number("<I", at=4)
+    tensor_count, key_count = reader.number("<Q", at=8), reader.number("<Q", at=16)
+    reader.at = 24
+    kept: dict[bytes, bytes] = {}
+    for _ in range(key_count):
+        start, key, kind, content = reader.entry()
+        if key == b"general.architecture":
+            architecture = data[content + 8 : reader.at]
+        elif key == b"general.alignment":
+            alignment = reader.number("<I", at=content)
+        elif key == TOKENS.encode():
+            tokens = reader.number("<Q", at=content + 4)
+        if not key.startswith(_TOKENIZER) or kind not in (_STRING, _ARRAY):
+            kept[key] = data[start : reader.at]
+    if tokens is not None:
+        size = architecture + b".vocab_size"
+        kept[size] = _string(size) + struct.pack("<II", _COUNT, tokens)
+        kept[b"tokenizer.ggml.model"] = _string(b"tokenizer.ggml.model") + struct.pack("<I", _STRING) + _string(b"none")
+    infos = reader.at
+    reader.skip_tensors(tensor_count)
+    start = -(-reader.at // alignment) * alignment
+    header = b"GGUF" + struct.pack("<IQQ", version, tensor_count, len(kept)) + b"".join(kept.values()) + data[infos : reader.at]
+    header += bytes(-len(header) % alignment)
+    return header, len(header) + max(file_bytes - start, 0)
+
+
+def _string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+class _Reader:
+    """Steps through a header. Raises struct.error at the end of the data, KeyError at an unknown type."""
+
+    def __init__(self, data: Bytes) -> None:
+        self.data, self.at = data, 0
+
+    def number(self, code: str, at: int) -> int:
+        (value,) = struct.unpack_from(code, self.data, at)
+        return int(value)
+
+    def entry(self) -> tuple[int, bytes, int, int]:
+        """Step over a metadata entry: where it begins, its key, the type of its value, where that begins."""
+        start = self.at
+        key = self._text()
+        kind = self.number("<I", self.at)
+        content = self.at + 4
+        self.at = content
+        self._skip(kind)
+        return start, key, kind, content
+
+    def skip_tensors(self, count: int) -> None:
+        for _ in range(count):
+            self._text()
+            self.at += 4 + 8 * self.number("<I", self.at) + 12  # dimensions, type, offset
+        self.number("<B", self.at - 1 if count else 0)
+
+    def _text(self) -> bytes:
+        end = self.at + 8 + self.number("<Q", self.at)
+        text = self.data[self.at + 8 : end]
+        if end > len(self.data):
+            raise struct.error
+        self.at = end
+        return text
+
+    def _skip(self, kind: int) -> None:
+        if kind == _STRING:
+            self._text()
+        elif kind != _ARRAY:
+            self.at += _SIZES[kind]
+        else:
+            element, length = self.number("<I", self.at), self.number("<Q", self.at + 4)
+            self.at += 12
+            if element == _STRING:
+                self.at = skip_strings(self.data, self.at, length)
+            else:
+                self.at += length * _SIZES[element]
