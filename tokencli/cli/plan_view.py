@@ -12,6 +12,7 @@ from tokencli.decode.text import EscapeStripper
 from tokencli.plan.planner import Decision
 
 BAR = 40
+FIXES_SHOWN = 4  # the JSON has all
 _TERMS = (("weights", "W"), ("kv", "K"), ("recurrent", "R"), ("compute", "C"), ("output", "O"))
 _MIB = 1 << 20
 
@@ -40,7 +41,7 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         *(f"note: {note}" for note in plan.notes),
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
         *(f"instead: {placement(other)}, {_total(other)}" for other in decision.alternatives),
-        *(f"saves {_size(fix.bytes)}: {fix.change}" for fix in decision.fixes),
+        *(f"saves {_size(fix.bytes)}: {fix.change}" for fix in decision.fixes[:FIXES_SHOWN]),
     ]
     _print(lines, terminal)
 

@@ -36,9 +36,7 @@ def placed(plan: Plan, info: ModelInfo, kind: DeviceKind = "gpu", *, repacked: i
     full, layers = info.offloadable_layers, plan.gpu_layers if plan.device else 0
     copies = 1 + snapshots(info, plan)
     ubatch = min(plan.ubatch, plan.batch, plan.context)  # llama_context::llama_context
-    all_kv, kv = (
-        device_kv(info, count, plan.context, plan.kv_type, ubatch, plan.flash_attention) for count in (full, layers)
-    )
+    all_kv, kv = (device_kv(info, count, plan.context, plan.kv_type, ubatch, plan.flash_attention) for count in (full, layers))
     state = device_state(info, layers, copies)
     host = DeviceBytes(
         id=HOST,
