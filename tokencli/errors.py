@@ -3,6 +3,7 @@
 TokencliError            1  failed
 ├── UsageError           2  the command line asks for something impossible
 ├── DoesNotFit           3  the memory or the context is too small
+│   └── OutOfMemory         llama.cpp asked for memory and was refused
 ├── ModelUnavailable     4  the model cannot be had or read
 │   ├── ModelNotFound
 │   └── BadModelFile        not a whole GGUF, or one that needs another engine
@@ -41,6 +42,10 @@ class DoesNotFit(TokencliError):
     exit_code = 3
 
 
+class OutOfMemory(DoesNotFit):
+    pass
+
+
 class ModelUnavailable(TokencliError):
     exit_code = 4
 
@@ -77,6 +82,7 @@ _SENT_BY_WORKER = (
     TokencliError,
     UsageError,
     DoesNotFit,
+    OutOfMemory,
     ModelUnavailable,
     BadModelFile,
     EngineError,

@@ -18,6 +18,7 @@ EXIT_CODES = {
     "TokencliError": 1,
     "UsageError": 2,
     "DoesNotFit": 3,
+    "OutOfMemory": 3,
     "ModelUnavailable": 4,
     "ModelNotFound": 4,
     "BadModelFile": 4,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from tokencli.core import DeviceBytes, DeviceKind
-from tokencli.errors import BadModelFile, DoesNotFit, TokencliError
+from tokencli.errors import BadModelFile, OutOfMemory, TokencliError
 
 _DEBUG, _INFO, _ERROR, _CONTINUE = 1, 2, 4, 5  # enum ggml_log_level
 
@@ -59,7 +59,7 @@ def load_failure(errors: Sequence[str], file: str) -> TokencliError | None:
         hint = "it needs a newer llama.cpp or another engine; take another model"
         return BadModelFile(f"this llama.cpp does not know the architecture {unknown[1]!r} of {file}", hint)
     if _NO_MEMORY.search(text):
-        return DoesNotFit(f"the memory does not hold {file}", "try fewer --gpu-layers, a smaller --context or a smaller quant")
+        return OutOfMemory(f"the memory does not hold {file}", "try fewer --gpu-layers, a smaller --context or a smaller quant")
     if errors:
         return BadModelFile(f"llama.cpp cannot load {file}: {errors[0].strip()}", "take another file of the model")
     return None

@@ -17,7 +17,7 @@ from tokencli.decode.sampling import Candidates, Floats, candidates
 from tokencli.engine import devices
 from tokencli.engine.library import logits_address
 from tokencli.engine.vocabulary import NativeVocabulary
-from tokencli.errors import DoesNotFit, EngineError
+from tokencli.errors import DoesNotFit, EngineError, OutOfMemory
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
@@ -95,11 +95,11 @@ class LoadedModel:
         self._rows_from = 0
 
     def open_context(self) -> None:
-        """Reserve KV cache and compute buffers. Raises DoesNotFit."""
+        """Reserve KV cache and compute buffers. Raises OutOfMemory."""
         llama, opening = self._llama, self._opening
         self._context = llama.llama_init_from_model(self._model, self._context_parameters())
         if not self._context:
-            raise DoesNotFit(
+            raise OutOfMemory(
                 f"llama.cpp could not reserve a context of {opening.context} tokens",
                 "try a smaller --context or fewer --gpu-layers",
             )

@@ -11,7 +11,7 @@ from tokencli.decode.speculate import Drafter
 from tokencli.engine.devices import list_devices
 from tokencli.engine.log import LogCapture, add_devices, device_bytes, load_failure, offloaded
 from tokencli.engine.model import LoadedModel, Opening
-from tokencli.errors import EngineError, TokencliError
+from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
 NO_TEMPLATE = "this model has no chat template: the prompt is continued as plain text"
 
@@ -80,7 +80,7 @@ def _open(llama: Any, log: LogCapture, opening: Opening, progress: Callable[[flo
     try:
         model = LoadedModel(llama, opening, progress, dry)
         model.open_context()
-    except EngineError as error:
+    except (EngineError, OutOfMemory) as error:
         raise load_failure(log.errors, opening.file) or error from None
     return model
 

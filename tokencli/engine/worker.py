@@ -26,7 +26,7 @@ from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.vocabulary import NativeVocabulary
-from tokencli.errors import DoesNotFit, EngineError, TokencliError
+from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError
 
 Write = Callable[[bytes], None]
 Cancelled = dict[int, FinishReason]  # requests that the client took back, and why
@@ -169,7 +169,7 @@ def serve(inbox: BinaryIO, write: Write) -> None:
         except TokencliError as error:
             write(_error_line(message["id"], error))
         except MemoryError:
-            write(_error_line(message["id"], DoesNotFit("the memory is full", "use a smaller --context")))
+            write(_error_line(message["id"], OutOfMemory("the memory is full", "use a smaller --context")))
 
 
 def _error_line(request: int, error: TokencliError) -> bytes:

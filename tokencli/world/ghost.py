@@ -158,6 +158,7 @@ def _without_tokens(reader: "_Reader", file_bytes: int) -> tuple[bytes, int]:
     tensor_count, key_count = reader.number("<Q", at=8), reader.number("<Q", at=16)
     reader.at = 24
     kept: dict[bytes, bytes] = {}
+    bulky: list[bytes] = []
     for _ in range(key_count):
         start, key, kind, content = reader.entry()
         if key == b"general.architecture":
@@ -166,9 +167,12 @@ def _without_tokens(reader: "_Reader", file_bytes: int) -> tuple[bytes, int]:
             alignment = reader.number("<I", at=content)
         elif key == TOKENS.encode():
             tokens = reader.number("<Q", at=content + 4)
-        if not key.startswith(_TOKENIZER) or kind not in (_STRING, _ARRAY):
-            kept[key] = data[start : reader.at]
+        kept[key] = data[start : reader.at]
+        if key.startswith(_TOKENIZER) and kind in (_STRING, _ARRAY):
+            bulky.append(key)
     if tokens is not None:
+        for key in bulky:
+            del kept[key]
         size = architecture + b".vocab_size"
         kept[size] = _string(size) + struct.pack("<II", _COUNT, tokens)
         kept[b"tokenizer.ggml.model"] = _string(b"tokenizer.ggml.model") + struct.pack("<I", _STRING) + _string(b"none")
