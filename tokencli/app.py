@@ -11,6 +11,7 @@ from tokencli.core import Device, DeviceBytes, Done, Event, Loaded, Machine, Mes
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout, ModelUnavailable, UsageError
 from tokencli.plan.choose import Wishes
+from tokencli.plan.memory import HOST, host_weights, mapped_bytes
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Decision, Planner
 from tokencli.plan.sizes import ModelFile
@@ -136,12 +137,20 @@ def dry_run_elsewhere(engine: Engine, plan: Plan) -> tuple[DeviceBytes, ...]:
 
 
 def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
-    """The plan, loaded for real, and its terms beside what llama.cpp's buffers say."""
+    """The plan, loaded for real, and its terms beside what llama.cpp's buffers say.
+
+    llama.cpp logs the mapped range of the file as the host's weights, with what is on the device in between: so do we here.
+    """
     decided = plan(model, wishes, None, world).plan
     with world.start_engine() as engine:
         *_, loaded = engine.load(decided)
     assert isinstance(loaded, Loaded)
-    return decided, compared(decided.devices, loaded.devices)
+    header = gguf_file.read_header(Path(decided.model.file))
+    between = mapped_bytes(header, decided.gpu_layers) - host_weights(model_info(header), decided.gpu_layers)
+    places = (
+        dataclasses.replace(place, weights=place.weights + between) if place.id == HOST else place for place in decided.devices
+    )
+    return decided, compared(tuple(places), loaded.devices)
 
 
 def compared(predicted: tuple[DeviceBytes, ...], actual: tuple[DeviceBytes, ...]) -> list[Check]:

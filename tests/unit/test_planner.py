@@ -192,7 +192,7 @@ def test_a_draft_goes_beside_the_target_only_where_all_of_both_fits() -> None:
 def test_recurrent_state_is_priced_once_more_per_token_that_can_be_taken_back() -> None:
     state = 20 * MIB
     hybrid = dataclasses.replace(
-        info(), recurrent_layers=(True,) * LAYERS, recurrent_bytes=(state,) * LAYERS, kv_heads=(0,) * LAYERS
+        info(), architecture="lfm2", recurrent_layers=(True,) * LAYERS, recurrent_bytes=(state,) * LAYERS, kv_heads=(0,) * LAYERS
     )
     target = ModelFile.of(hybrid, "hybrid.gguf", "hybrid")
     weights = 100 * MIB + LAYERS * 100 * MIB + 100 * MIB

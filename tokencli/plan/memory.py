@@ -21,17 +21,21 @@ _LOGIT = 4
 _KEEPS_EARLIER_STATES = ("kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe",
                          "lfm2", "lfm2moe", "bailingmoe3")  # fmt: skip
 _WITHOUT_FLASH_ATTENTION = ("grok",)
+COPIED_BEFORE = ("gemma3n", "gemma4")  # the output is created before the embeddings that it is a copy of (models/*.cpp)
 # Types that an x86 processor with AVX2 has a second layout for (ggml_repack_get_optimal_repack_type in ggml-cpu/repack.cpp).
 _REPACKED = ("Q4_0", "Q4_K", "IQ4_NL", "MXFP4")
 _REPACKED_WITH_AVX512 = ("Q2_K",)
 _REPACKED_ROWS = 8
 
 
-def placed(plan: Plan, info: ModelInfo, kind: DeviceKind = "gpu", *, repacked: int = 0) -> tuple[DeviceBytes, ...]:
+def placed(
+    plan: Plan, info: ModelInfo, kind: DeviceKind = "gpu", *, repacked: int = 0, mapped: bool = True
+) -> tuple[DeviceBytes, ...]:
     """What `plan` keeps in each memory, without compute buffers: the host's first, then its device's, which is of `kind`.
 
     The output is what it grows to, `rows` at once; llama.cpp reserves one row and logs that (llama_context::output_reserve).
-    It is host memory, and so are pinned buffers (Vulkan_Host, CUDA_Host). `repacked` comes from `repacked_bytes`.
+    It is host memory, and so are pinned buffers (Vulkan_Host, CUDA_Host). `repacked` comes from `repacked_bytes`; `mapped`:
+    whether llama.cpp maps the file (not where a device asks for no mmap: some integrated GPUs on RADV).
     """
     full, layers = info.offloadable_layers, plan.gpu_layers if plan.device else 0
     copies = 1 + snapshots(info, plan)
@@ -41,7 +45,7 @@ def placed(plan: Plan, info: ModelInfo, kind: DeviceKind = "gpu", *, repacked: i
     host = DeviceBytes(
         id=HOST,
         kind="cpu",
-        weights=host_weights(info, layers, plan.cpu_moe_layers) + repacked,
+        weights=host_weights(info, layers, plan.cpu_moe_layers, mapped=mapped) + repacked,
         kv=all_kv - kv,
         recurrent=device_state(info, full, copies) - state,
         output=output_bytes(info, rows(plan)),
@@ -94,14 +98,17 @@ def device_weights(info: ModelInfo, gpu_layers: int, cpu_moe_layers: int = 0) ->
     return info.output_bytes + blocks - _experts_kept_back(info, first, cpu_moe_layers)
 
 
-def host_weights(info: ModelInfo, gpu_layers: int, cpu_moe_layers: int = 0) -> int:
-    """Weight bytes on the host, each once: with mmap the file's pages, which can be dropped and read again.
+def host_weights(info: ModelInfo, gpu_layers: int, cpu_moe_layers: int = 0, *, mapped: bool = True) -> int:
+    """Weight bytes on the host: with mmap the file's pages, which can be dropped and read again.
 
-    A tied model that is all on the host has its embeddings once (TENSOR_DUPLICATED in create_tensor).
+    A tied model that is all on the host has its embeddings once (TENSOR_DUPLICATED in create_tensor), but where the copy is
+    made before the original and nothing is mapped.
     """
     first = first_gpu_block(info.layers, gpu_layers)
     output = info.weight_bytes - info.input_bytes - sum(info.block_bytes)  # without the copy of a tied model
     blocks = sum(info.block_bytes[: min(first, info.trunk_layers)]) + _experts_kept_back(info, first, cpu_moe_layers)
+    if not mapped and info.architecture in COPIED_BEFORE:
+        output = info.output_bytes
     return info.input_bytes + blocks + (0 if gpu_layers else output)
 
 

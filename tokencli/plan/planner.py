@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Profile
-from tokencli.errors import DoesNotFit
+from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     Rejected,
     Wishes,
@@ -18,8 +18,9 @@ from tokencli.plan.choose import (
     is_software,
     rejected_devices,
 )
+from tokencli.plan.memory import placed, refusal
 from tokencli.plan.settings import Settings, first_given
-from tokencli.plan.sizes import Budgets, DryRun, ModelFile, merged, predicted, without_compute
+from tokencli.plan.sizes import Budgets, DryRun, ModelFile, merged, predicted
 
 ALL = -1
 SMALLEST_CONTEXT = 512
@@ -57,14 +58,14 @@ class Planner:
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
         plan, budgets = self._placed(wishes)
-        _check_fits(plan, budgets, lambda each: without_compute(each, self.target.info))
+        _check_fits(plan, self.target.info, budgets, lambda each: placed(each, self.target.info))
         return plan
 
     def decide(self, wishes: Wishes) -> Decision:
         """The best plan with its predicted bytes, and what else there is to know."""
         plan, budgets = self._placed(wishes)
         sized = self._sized(plan, budgets)
-        _check_fits(plan, budgets, lambda each: self._sized(each, budgets).devices)
+        _check_fits(plan, self.target.info, budgets, lambda each: self._sized(each, budgets).devices)
         device = next((each for each in self.machine.devices if each.id == plan.device), None)
         return Decision(
             plan=sized,
@@ -85,6 +86,8 @@ class Planner:
             extra_buffers=self.extra_buffers,
             notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
         )
+        if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
+            raise UsageError(why, "use --kv-type f16")
         if device:
             plan = self._on_device(plan, device, wishes.gpu_layers, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
@@ -122,14 +125,14 @@ class Planner:
             tried = dataclasses.replace(alone, gpu_layers=counts[len(counts) // 2])
             compute = self.dry_run(tried)
             for count in counts:
-                places = (*without_compute(dataclasses.replace(alone, gpu_layers=count), self.target.info), *compute)
+                places = (*placed(dataclasses.replace(alone, gpu_layers=count), self.target.info), *compute)
                 if not budgets.missing(merged(places)):
                     return count
         return 0
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
         """Bytes by which the plan exceeds its device's budget, compute buffers not counted."""
-        on_device = sum(place.total for place in without_compute(plan, self.target.info) if place.id == plan.device)
+        on_device = sum(place.total for place in placed(plan, self.target.info) if place.id == plan.device)
         return max(on_device - budgets.device, 0)
 
     def _with_draft_beside(self, plan: Plan, budgets: Budgets) -> Plan:
@@ -159,29 +162,30 @@ class Planner:
     def _fixes(self, plan: Plan, budgets: Budgets) -> Iterator[Fix]:
         """Single changes that save memory, and how much; the context last, as it is what a user notices."""
         before = sum(place.total for place in plan.devices)
-        for change, smaller in smaller_plans(plan):
+        for change, smaller in smaller_plans(plan, self.target.info):
             after = sum(place.total for place in self._sized(smaller, budgets).devices)
             if after < before and " and " not in change:
                 yield Fix(change, before - after)
 
 
-def _check_fits(plan: Plan, budgets: Budgets, size: Callable[[Plan], tuple[DeviceBytes, ...]]) -> None:
+def _check_fits(plan: Plan, info: ModelInfo, budgets: Budgets, size: Callable[[Plan], tuple[DeviceBytes, ...]]) -> None:
     """Raises DoesNotFit with the miss, and with the first change that would make it fit."""
     places = size(plan)
     missing = budgets.missing(places)
     if not missing:
         return
     needed = sum(place.total for place in places)
-    helping = (change for change, smaller in smaller_plans(plan) if not budgets.missing(size(smaller)))
+    helping = (change for change, smaller in smaller_plans(plan, info) if not budgets.missing(size(smaller)))
     raise DoesNotFit(
         f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
         next((f"{change} would make it fit" for change in helping), f"take a smaller quant or model: {_gib(missing)} must go"),
     )
 
 
-def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def smaller_plans(plan: Plan, info: ModelInfo) -> Iterator[tuple[str, Plan]]:
     """Changes that make a plan smaller, the cheapest for the user first: the cache's type, then the context, then both."""
-    quantised = ("--kv-type q8_0", dataclasses.replace(plan, kv_type="q8_0")) if plan.kv_type == "f16" else None
+    can_quantise = plan.kv_type == "f16" and not refusal(info, "q8_0", plan.flash_attention)
+    quantised = ("--kv-type q8_0", dataclasses.replace(plan, kv_type="q8_0")) if can_quantise else None
     if quantised:
         yield quantised
     context = plan.context // 2

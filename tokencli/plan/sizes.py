@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
-from tokencli.plan import memory
+from tokencli.plan.memory import HOST, placed
 
 DryRun = Callable[[Plan], tuple[DeviceBytes, ...]]
-
-HOST = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +60,10 @@ class Budgets:
         return max(on_device - self.device, held - self.host, held + host.weights - self.host_total, 0)
 
 
-def without_compute(plan: Plan, info: ModelInfo) -> tuple[DeviceBytes, ...]:
-    """Weights, KV cache and recurrent state by device, as llama.cpp will place them."""
-    full = info.offloadable_layers
-    copies = 1 + (plan.draft.max_tokens if plan.draft else 0)
-    weights = memory.device_weights(info, plan.gpu_layers)
-    kv = memory.device_kv(info, plan.gpu_layers, plan.context, plan.kv_type, plan.ubatch)
-    state = memory.device_state(info, plan.gpu_layers, copies)
-    all_kv = memory.device_kv(info, full, plan.context, plan.kv_type, plan.ubatch)
-    all_weights = info.input_bytes + sum(info.block_bytes[: info.trunk_layers]) + (0 if info.tied else info.output_bytes)
-    on_host = all_weights - weights + (info.output_bytes if info.tied and plan.gpu_layers else 0)
-    host = DeviceBytes(HOST, "cpu", on_host, all_kv - kv, memory.device_state(info, full, copies) - state)
-    if not plan.device:
-        return (host,)
-    return host, DeviceBytes(plan.device, "gpu", weights, kv, state)
-
-
 def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
     """All terms by device: the target's, the draft's, and the compute and output buffers of both from the dry run."""
-    return merged((*without_compute(plan, info), *(_draft_places(plan, draft) if draft else ()), *dry_run(plan)))
+    buffers = (dataclasses.replace(place, output=0) for place in dry_run(plan))  # its output is of one row: ours is the peak
+    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers))
 
 
 def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
@@ -96,7 +79,7 @@ def _draft_places(plan: Plan, draft: ModelFile) -> tuple[DeviceBytes, ...]:
     assert plan.draft
     layers = draft.info.offloadable_layers if plan.draft.device else 0
     own = dataclasses.replace(plan, model=draft.model, device=plan.draft.device, gpu_layers=layers, draft=None)
-    return without_compute(own, draft.info)
+    return placed(own, draft.info)
 
 
 def _sum(first: DeviceBytes, second: DeviceBytes) -> DeviceBytes:
