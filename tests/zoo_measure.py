@@ -2,7 +2,7 @@
 
 Reads one JSON case a line and prints one JSON answer a line. A dry run (no_alloc) prints 0.00 for weights and KV cache, but
 llama_get_memory_breakdown (llama-ext.h, which llama.cpp's own --fit uses) has their exact sizes. It is C++: the std::map it
-returns is read as libstdc++ lays it out on x86-64, which `_checked_layout` proves on each start. Nothing but tests may do so.
+returns is read as libstdc++ lays it out on x86-64. Nothing but tests may do so.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ from llama_cpp._ggml import libggml
 
 KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
+_NOT_MAPPED, _MAPPED = 0, 1
 _STATE = re.compile(r"^llama_memory_recurrent:\s+(\S+) RS buffer size =\s*([\d.]+) MiB", re.MULTILINE)
 _OUTPUT = re.compile(r"^llama_context:\s+(\S+)\s+output buffer size =\s*([\d.]+) MiB", re.MULTILINE)
 _COMPUTE = re.compile(r"^sched_reserve:\s+(\S+) compute buffer size =\s*([\d.]+) MiB", re.MULTILINE)
@@ -25,7 +26,7 @@ _COMPUTE = re.compile(r"^sched_reserve:\s+(\S+) compute buffer size =\s*([\d.]+)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to open a file. `device`: whether there is a GPU at all; a hundred layers and more are all of them."""
+    """One way to open a file. `device`: None where llama.cpp is to have no GPU at all. `allocate`: really load it, mapped."""
 
     file: str
     context: int
@@ -39,6 +40,7 @@ class Case:
     rows: int = 1
     snapshots: int = 0
     extra_buffers: bool = False
+    allocate: bool = False
 
 
 class _Overriding(ctypes.Structure):
@@ -73,7 +75,7 @@ def measure(case: Case, log: list[str]) -> dict[str, Any]:
 
 def _model_settings(case: Case, keep: list[Any]) -> Any:
     settings = llama_cpp.llama_model_default_params()
-    settings.no_alloc, settings.load_mode = True, 0
+    settings.no_alloc, settings.load_mode = not case.allocate, _MAPPED if case.allocate else _NOT_MAPPED
     settings.n_gpu_layers, settings.use_extra_bufts = case.gpu_layers, case.extra_buffers
     devices = (ctypes.c_void_p * 2)(_device(case.device) if case.device else None, None)
     settings.devices = ctypes.cast(devices, ctypes.c_void_p)

@@ -98,6 +98,16 @@ def gemma3(m: Metadata, block: int) -> Tensors:
     yield from _after_norms(m)
 
 
+@blocks
+def gemma4(m: Metadata, block: int) -> Tensors:
+    """Blocks without a window have heads of another size."""
+    slides = m["attention.sliding_window_pattern"][block]
+    of_block = dict(m) if not slides else {**m, "attention.key_length": m["attention.key_length_swa"]}
+    of_block["attention.value_length"] = of_block["attention.key_length"]
+    yield from _attention(of_block, block, normed=True)
+    yield from _after_norms(m)
+
+
 def _after_norms(m: Metadata) -> Tensors:
     yield "post_attention_norm.weight", (m["embedding_length"],)
     yield from _feed_forward(m)
@@ -226,9 +236,7 @@ def lfm2(m: Metadata, block: int) -> Tensors:
 
 @blocks
 def mamba(m: Metadata, block: int) -> Tensors:
-    width, inner, state, rank = (
-        m[key] for key in ("embedding_length", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank")
-    )
+    width, inner, state, rank = (m[key] for key in ("embedding_length", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"))
     yield "attn_norm.weight", (width,)
     yield "ssm_in.weight", (width, 2 * inner)
     yield "ssm_conv1d.weight", (m["ssm.conv_kernel"], inner)

@@ -220,6 +220,18 @@ class DeviceBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class DryRun:
+    """What llama.cpp would do: compute and output bytes by device, and which blocks' weights and KV caches would go where.
+
+    In `layers` the output layer is one more block after the last.
+    """
+
+    devices: tuple[DeviceBytes, ...]
+    layers: Mapping[str, tuple[int, ...]]
+    kv_layers: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     kind: Literal["model", "ngram", "mtp"]
     file: str | None

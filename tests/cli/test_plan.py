@@ -99,21 +99,28 @@ def test_an_unknown_machine_names_the_known_ones(tokencli: Tokencli) -> None:
     assert "amd-780m-32gb, cpu-16gb, cuda-6gb-16gb" in one_error_line(result)
 
 
-def test_check_is_exact_on_the_cpu(tokencli: Tokencli) -> None:
-    answer = json.loads(tokencli("plan", "smollm2-135m", "--check", "--kv-type", "q8_0", "--context", "3000", "--json").stdout)
+@pytest.mark.parametrize("how", ["--check", "--load"])
+def test_check_is_exact_on_the_cpu(tokencli: Tokencli, how: str) -> None:
+    options = ("--kv-type", "q8_0", "--context", "3000", "--json")
+    answer = json.loads(tokencli("plan", "smollm2-135m", how, *options).stdout)
     terms = {row["term"]: row["predicted"] - row["actual"] for row in answer["check"]}
     assert set(terms) == {"weights", "kv", "compute", "output"}
     assert all(abs(difference) < 1 << 14 for difference in terms.values()), terms
+    if how == "--load":
+        assert answer["peak"]["host"] > 100 << 20
+    else:
+        assert answer["peak"] is None
 
 
 @pytest.mark.vulkan
-@pytest.mark.parametrize("layers", ["1", "10", "31"])
-def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, lavapipe: str, layers: str) -> None:
-    options = ("--check", "--gpu-layers", layers, "--json")
-    answer = json.loads(tokencli("plan", "smollm2-135m", *options, env=LAVAPIPE, timeout=120).stdout)
-    rows = [row for row in answer["check"] if row["device"] == lavapipe or row["term"] != "weights"]
+@pytest.mark.parametrize(("how", "layers"), [("--check", "1"), ("--check", "31"), ("--load", "10")])
+def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, lavapipe: str, how: str, layers: str) -> None:
+    options = (how, "--gpu-layers", layers, "--json")
+    answer = json.loads(tokencli("plan", "smollm2-135m", *options, env=LAVAPIPE, timeout=240).stdout)
+    rows = answer["check"]
     assert all(abs(row["predicted"] - row["actual"]) < 1 << 14 for row in rows), rows
     assert {row["device"] for row in rows} == {"CPU", lavapipe}
+    assert {row["term"] for row in rows} == {"weights", "kv", "compute", "output"}
 
 
 def test_check_and_another_machine_exclude_each_other(tokencli: Tokencli) -> None:

@@ -168,6 +168,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         model: options.Model,
         machine: options.Machine = None,
         check: options.Check = False,
+        load: options.Load = False,
         profile: options.Profile = None,
         device: options.Device = None,
         gpu_layers: options.GpuLayers = None,
@@ -180,9 +181,10 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
         options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
-        if check and machine:
+        if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
-        from tokencli import app as story
+        from tokencli.app import World
+        from tokencli.app import plan as story
         from tokencli.cli import plan_view
         from tokencli.plan.choose import Wishes
 
@@ -196,14 +198,18 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             draft=draft,
             draft_tokens=options.draft_tokens(draft_tokens),
         )
-        if check:
-            decided, checks = story.check(model, wishes, story.World())
-            if as_json:
-                terminal.stdout.write(plan_view.checks_json(decided, checks) + "\n")
+        if load or check:
+            peak = None
+            if load:
+                decided, checks, peak = story.check_load(model, wishes, World())
             else:
-                plan_view.show_checks(checks, terminal)
+                decided, checks = story.check(model, wishes, World())
+            if as_json:
+                terminal.stdout.write(plan_view.checks_json(decided, checks, peak) + "\n")
+            else:
+                plan_view.show_checks(checks, peak, terminal)
             return
-        decision = story.plan(model, wishes, machine, story.World())
+        decision = story.plan(model, wishes, machine, World())
         if as_json:
             terminal.stdout.write(plan_view.decision_json(decision) + "\n")
         else:

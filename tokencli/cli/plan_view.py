@@ -1,14 +1,16 @@
 """A plan as a person sees it at a glance, and as JSON. Renders, decides nothing."""
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any
 
-from tokencli.app import Check
+from tokencli.app.plan import Peak
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import placement, plan_json
 from tokencli.core import DeviceBytes, Plan
 from tokencli.decode.text import EscapeStripper
+from tokencli.plan.check import Check
 from tokencli.plan.planner import Decision
 
 BAR = 40
@@ -55,17 +57,21 @@ def device_lines(place: DeviceBytes) -> list[str]:
     return [f"{place.id:>8} [{bar:.<{BAR}}] {_size(place.total)}{budget}", f"{'':>8}  {terms}"]
 
 
-def show_checks(checks: Iterable[Check], terminal: Terminal) -> None:
+def show_checks(checks: Iterable[Check], peak: Peak | None, terminal: Terminal) -> None:
     lines = [f"{'device':>8}  {'term':<10} {'predicted':>12} {'llama.cpp':>12} {'difference':>12}"]
     for each in checks:
         ours, theirs = each.predicted / _MIB, each.actual / _MIB
         lines.append(f"{each.device:>8}  {each.term:<10} {ours:8.2f} MiB {theirs:8.2f} MiB {ours - theirs:+8.2f} MiB")
+    if peak:
+        lines.append(f"peak of the engine's process after a prompt longer than ubatch: {_size(peak.host)}")
+        lines += [f"free memory of {device} fell by {_size(fallen)}" for device, fallen in peak.devices.items()]
     _print(lines, terminal)
 
 
-def checks_json(plan: Plan, checks: Iterable[Check]) -> str:
+def checks_json(plan: Plan, checks: Iterable[Check], peak: Peak | None) -> str:
     rows = [{"device": each.device, "term": each.term, "predicted": each.predicted, "actual": each.actual} for each in checks]
-    return json.dumps({"plan": plan_json(plan), "check": rows}, ensure_ascii=False)
+    value = {"plan": plan_json(plan), "check": rows, "peak": dataclasses.asdict(peak) if peak else None}
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _print(lines: list[str], terminal: Terminal) -> None:

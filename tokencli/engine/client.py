@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tokencli import core
@@ -73,17 +74,25 @@ class Engine:
         """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
         return self._doing == "decoding the first token"
 
+    def peak_bytes(self) -> int | None:
+        """Most memory that the worker's process has held so far; None where the system does not tell (only Linux does)."""
+        try:
+            lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        except OSError:
+            return None
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
+
     def devices(self, timeout: float | None = None) -> list[core.Device]:
         """The devices that the linked llama.cpp lists. Raises EngineError."""
         self._doing = "listing devices"
         (message,) = self._ask("devices", timeout=timeout)
         return [core.Device(**device) for device in message["devices"]]
 
-    def dry_run(self, plan: core.Plan, timeout: float | None = None) -> tuple[core.DeviceBytes, ...]:
-        """What llama.cpp would reserve for the plan's compute and output, by device. Raises EngineError, DoesNotFit."""
+    def dry_run(self, plan: core.Plan, timeout: float | None = None) -> core.DryRun:
+        """What llama.cpp would reserve for the plan, and where it would put it. Raises EngineError, DoesNotFit."""
         self._doing = "planning"
         (message,) = self._ask("dry_run", timeout=timeout, plan=plan)
-        return tuple(core.DeviceBytes(**place) for place in message["devices"])
+        return wire.dry_run(message["dry_run"])
 
     def load(self, plan: core.Plan, timeout: float | None = None) -> Iterator[core.Event]:
         """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile."""

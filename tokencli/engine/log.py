@@ -13,6 +13,8 @@ _DEBUG, _INFO, _ERROR, _CONTINUE = 1, 2, 4, 5  # enum ggml_log_level
 
 _BUFFER = re.compile(r"^\w+:\s+(?P<place>\S+)\s+(?P<what>model|KV|RS|compute|output) buffer size =\s*(?P<mib>[\d.]+) MiB")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+WEIGHTS_OF_BLOCK = re.compile(r"load_tensors: layer +(?P<block>\d+) assigned to device (?P<device>[^,\s]+)")
+CACHE_OF_BLOCK = re.compile(r"llama_kv_cache: layer +(?P<block>\d+): dev = (?P<device>\S+)")
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _NO_MEMORY = re.compile(
     r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|bad_alloc", re.IGNORECASE
@@ -24,6 +26,7 @@ class LogCapture:
     """Keeps llama.cpp's lines from INFO up and writes them to `stream`, where the client finds the last ones after a crash."""
 
     def __init__(self, llama: Any, stream: TextIO) -> None:
+        self.debug = False  # whether DEBUG lines are kept too: thousands, so only where they are read
         self.lines: list[str] = []
         self.errors: list[str] = []
         self._stream = stream
@@ -39,14 +42,15 @@ class LogCapture:
     def _receive(self, level: int, text: bytes, _data: object) -> None:
         if level != _CONTINUE:
             self._level = level
-        if self._level == _DEBUG:
+        if self._level == _DEBUG and not self.debug:
             return
         *whole, self._partial = (self._partial + text.decode("utf-8", "replace")).split("\n")
         for line in whole:
             self.lines.append(line)
             if self._level == _ERROR:
                 self.errors.append(line)
-            self._stream.write(line + "\n")
+            if self._level != _DEBUG:
+                self._stream.write(line + "\n")
         if whole:
             self._stream.flush()
 
@@ -91,6 +95,15 @@ def device_bytes(lines: Iterable[str], kinds: Mapping[str, DeviceKind]) -> tuple
         held = terms.setdefault(device, {})
         held[_TERMS[what]] = held.get(_TERMS[what], 0) + round(size * (1 << 20))
     return tuple(DeviceBytes(id=device, kind=kinds.get(device, "cpu"), **held) for device, held in sorted(terms.items()))
+
+
+def blocks_by_device(lines: Iterable[str], pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:
+    """Block numbers by device, from DEBUG lines of WEIGHTS_OF_BLOCK or CACHE_OF_BLOCK."""
+    found: dict[str, list[int]] = {}
+    for line in lines:
+        if match := pattern.search(line):
+            found.setdefault(match["device"], []).append(int(match["block"]))
+    return {device: tuple(sorted(set(blocks))) for device, blocks in found.items()}
 
 
 def add_devices(first: Iterable[DeviceBytes], second: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:

@@ -1,15 +1,24 @@
 """A target and its draft, loaded together and told apart: what the worker holds between a load and the requests after it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokencli.core import DeviceBytes, DeviceKind, Loaded, Plan, Request
+from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request
 from tokencli.decode.drafters import Guarded, ModelDrafter, NgramDrafter, NoDraft
 from tokencli.decode.speculate import Drafter
 from tokencli.engine.devices import list_devices
-from tokencli.engine.log import LogCapture, add_devices, device_bytes, load_failure, offloaded
+from tokencli.engine.log import (
+    CACHE_OF_BLOCK,
+    WEIGHTS_OF_BLOCK,
+    LogCapture,
+    add_devices,
+    blocks_by_device,
+    device_bytes,
+    load_failure,
+    offloaded,
+)
 from tokencli.engine.model import LoadedModel, Opening
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
@@ -112,17 +121,28 @@ def _load_draft(
     return draft, depth, device_bytes(log.lines, kinds)
 
 
-def dry_run(llama: Any, log: LogCapture, plan: Plan) -> tuple[DeviceBytes, ...]:
-    """What llama.cpp would reserve for compute and output, exactly, without reserving it (FACTS, Memory).
+def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
+    """What llama.cpp would reserve for compute and output, exactly, without reserving it, and where it would put each block.
 
-    Weights and KV are 0 in it: they come from the header. The draft's own reserve is added. Raises EngineError, DoesNotFit.
+    The draft's own reserve is added. Raises EngineError, DoesNotFit.
     """
     kinds = {device.id: device.kind for device in list_devices()}
-    places: tuple[DeviceBytes, ...] = ()
-    draft = plan.draft if plan.draft and plan.draft.kind == "model" else None
-    for opening in (Opening.of_target(plan), *([Opening.of_draft(plan, draft)] if draft else [])):
-        log.clear()
-        model = _open(llama, log, opening, lambda _fraction: True, dry=True)
-        places = add_devices(places, device_bytes(log.lines, kinds))
-        model.close()
+    log.clear()
+    log.debug = True
+    try:
+        places = _dry_reserve(llama, log, Opening.of_target(plan), kinds)
+        lines = list(log.lines)
+        if plan.draft and plan.draft.kind == "model":
+            log.clear()
+            places = add_devices(places, _dry_reserve(llama, log, Opening.of_draft(plan, plan.draft), kinds))
+    finally:
+        log.debug = False
+    return DryRun(places, blocks_by_device(lines, WEIGHTS_OF_BLOCK), blocks_by_device(lines, CACHE_OF_BLOCK))
+
+
+def _dry_reserve(llama: Any, log: LogCapture, opening: Opening, kinds: Mapping[str, DeviceKind]) -> tuple[DeviceBytes, ...]:
+    """Compute and output by device: the lines for weights and caches print 0.00 in a dry run (FACTS, Memory)."""
+    model = _open(llama, log, opening, lambda _fraction: True, dry=True)
+    places = device_bytes(log.lines, kinds)
+    model.close()
     return places

@@ -55,6 +55,11 @@ def stats(fields: Mapping[str, Any]) -> core.Stats:
     return core.Stats(**{**fields, "itl_ms": core.Percentiles(**itl) if itl else None})
 
 
+def dry_run(fields: Mapping[str, Any]) -> core.DryRun:
+    layers, kv_layers = ({device: tuple(blocks) for device, blocks in fields[which].items()} for which in ("layers", "kv_layers"))
+    return core.DryRun(tuple(core.DeviceBytes(**place) for place in fields["devices"]), layers, kv_layers)
+
+
 def plan(fields: Mapping[str, Any]) -> core.Plan:
     draft = fields["draft"]
     return core.Plan(

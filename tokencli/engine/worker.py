@@ -60,7 +60,7 @@ class Worker:
                 raise EngineError(f"the engine knows no request {unknown!r}", "client and worker are of different versions")
 
     def _dry_run(self, request: int, plan: Plan) -> None:
-        self._write(wire.line(request, **{"is": "Sizes"}, devices=dry_run(self._llama, self._log, plan)))
+        self._write(wire.line(request, **{"is": "Sizes"}, dry_run=dry_run(self._llama, self._log, plan)))
 
     def _load(self, request: int, plan: Plan) -> None:
         if self._pair:

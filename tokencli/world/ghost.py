@@ -13,7 +13,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -54,8 +54,7 @@ class Ghosts:
             with _locked(self._parent):
                 _sweep(self._parent)
                 self._folder = Path(tempfile.mkdtemp(dir=self._parent))
-                self._lock = os.open(self._folder, os.O_RDONLY)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                self._lock = _lock(self._folder)
         except OSError as error:
             raise TokencliError(f"{self._parent} cannot be used: {error.strerror}", "check the folder's permissions") from None
         return self
@@ -75,7 +74,7 @@ class Ghosts:
     def of(self, name: str, parts: Sequence[Part]) -> Path:
         """The ghost of a model from the headers of its parts in order; a split one is named by its first. Raises BadModelFile."""
         headers = [_thin(part, name) for part in parts]
-        key = hashlib.sha256(b"".join(header for header, _ in headers)).hexdigest()[:16]
+        key = hashlib.sha256(b"".join(b"%b%d" % each for each in headers)).hexdigest()[:16]
         if key not in self._made:
             names = [f"{key}-{number:05d}-of-{len(parts):05d}.gguf" for number in range(1, len(parts) + 1)]
             for file, (header, size) in zip(names if len(parts) > 1 else [f"{key}.gguf"], headers, strict=True):
@@ -94,28 +93,34 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the folders that no living process has locked."""
+    """Remove the folders that no living process has locked; those of other users are theirs."""
     for folder in parent.iterdir():
         if not folder.is_dir() or folder.is_symlink():
             continue
-        lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):
+            lock = _lock(folder, fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
             os.close(lock)
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    lock = os.open(folder, os.O_RDONLY)
+    lock = _lock(folder)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
+
+
+def _lock(folder: Path, how: int = 0) -> int:
+    """A file descriptor that holds the folder's lock until it is closed, by the system if need be. Raises OSError."""
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # of a file: network file systems lock no folders
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | how)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 @contextmanager

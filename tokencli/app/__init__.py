@@ -1,0 +1,6 @@
+"""The story of each command: wires the world to the pure decisions and to the engine. Prints nothing."""
+
+from tokencli.app.answer import Question, as_loaded, random_seed, run
+from tokencli.app.world import World
+
+__all__ = ["Question", "World", "as_loaded", "random_seed", "run"]

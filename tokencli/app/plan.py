@@ -1,0 +1,96 @@
+"""The story of `plan`: what would be run, here or elsewhere, and how far llama.cpp agrees. Prints nothing."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokencli.app.world import World, planner_here, read_draft, read_model
+from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
+from tokencli.engine.client import Engine
+from tokencli.plan.check import Check, as_dry_run, compared, without_draft
+from tokencli.plan.choose import Wishes
+from tokencli.plan.memory import HOST, host_weights, mapped_bytes
+from tokencli.plan.model_info import model_info
+from tokencli.plan.planner import Decision, Planner
+from tokencli.world import gguf_file, machine, settings
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Most memory that the engine's process held, and by how much the free memory of each device fell."""
+
+    host: int | None
+    devices: dict[str, int]
+
+
+def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
+    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
+    target = read_model(model, world)
+    draft, notes = read_draft(wishes.draft, target, world)
+    with world.start_engine() as engine:
+        if machine_name is None:
+            planner = planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+        else:
+            elsewhere = machine.read_snapshot(machine_name, world.data)
+            profiles = settings.read_profiles(world.data)
+            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each), draft)
+            notes.append(ESTIMATED)
+        decision = planner.decide(wishes)
+    decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
+    return dataclasses.replace(decision, plan=decided)
+
+
+ESTIMATED = (
+    "compute buffers are an estimate for a device that is not here: the CPU's dry run, a quarter added where a part is offloaded"
+)
+
+
+def dry_run_elsewhere(engine: Engine, plan: Plan) -> tuple[DeviceBytes, ...]:
+    """The CPU's dry run, booked to the plan's device (FACTS: 8B shape 112 MiB on the CPU, 96 to 116 on lavapipe)."""
+    draft = dataclasses.replace(plan.draft, device=None) if plan.draft else None
+    (found,) = engine.dry_run(dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft)).devices
+    if not plan.device:
+        return (found,)
+    partial = plan.gpu_layers < plan.model.offloadable_layers
+    compute = found.compute * 5 // 4 if partial else found.compute
+    on_host = dataclasses.replace(found, compute=found.compute if partial else 0)
+    return on_host, DeviceBytes(plan.device, "gpu", compute=compute)
+
+
+def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
+    """The plan's terms beside llama.cpp's dry run: its compute and output buffers, and where it would put each block."""
+    target = read_model(model, world)
+    decided = plan(model, wishes, None, world).plan
+    with world.start_engine() as engine:
+        found = engine.dry_run(decided)
+    return decided, compared(without_draft(decided, target.info), as_dry_run(decided, target.info, found))
+
+
+def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check], Peak]:
+    """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch.
+
+    llama.cpp logs the mapped range of the file as the host's weights, with what is on the device in between: so do we here.
+    """
+    decided = plan(model, wishes, None, world).plan
+    with world.start_engine() as engine:
+        before = {device.id: device.free_bytes for device in engine.devices()}
+        *_, loaded = engine.load(decided)
+        for _ in engine.generate(_long_prompt(decided)):
+            pass
+        peak = Peak(
+            host=engine.peak_bytes(),
+            devices={device.id: before[device.id] - device.free_bytes for device in engine.devices() if device.kind != "cpu"},
+        )
+    assert isinstance(loaded, Loaded)
+    header = gguf_file.read_header(Path(decided.model.file))
+    between = mapped_bytes(header, decided.gpu_layers) - host_weights(model_info(header), decided.gpu_layers)
+    places = (
+        dataclasses.replace(place, weights=place.weights + between) if place.id == HOST else place for place in decided.devices
+    )
+    return decided, compared(tuple(places), loaded.devices), peak
+
+
+def _long_prompt(plan: Plan) -> Request:
+    """A prompt of more than one micro-batch: buffers have been seen to grow then (FACTS: the reserve is not the peak)."""
+    words = " ".join(str(number) for number in range(min(plan.ubatch, plan.context // 4)))
+    return Request((Message("user", words),), Sampling(temperature=0), max_tokens=1)

@@ -1,0 +1,75 @@
+"""What the stories of all commands share: what they reach for outside, and how a model, a draft and a planner come about."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokencli.core import Device, Machine
+from tokencli.engine.client import Engine
+from tokencli.errors import EngineTimeout, ModelUnavailable
+from tokencli.plan.model_info import model_info
+from tokencli.plan.planner import Planner
+from tokencli.plan.sizes import ModelFile
+from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
+
+NOT_A_MODEL = (None, "auto", "off", "ngram")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the stories reach for outside: replaced in tests by fakes that keep these signatures."""
+
+    start_engine: Callable[[], Engine] = Engine
+    find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
+    read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    now: Callable[[], float] = time.monotonic
+    data: Path = field(default_factory=catalogue.data_folder)
+
+
+def read_model(name: str, world: World) -> ModelFile:
+    """The model that a user calls `name`: file and header. Raises ModelNotFound, BadModelFile."""
+    path = catalogue.resolve(name, catalogue.read_catalogue(world.data))
+    info = model_info(gguf_file.read_header(path))
+    return ModelFile.of(info, str(path), name)
+
+
+def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[ModelFile | None, list[str]]:
+    """The draft model asked for, or None with the reason why the answer goes on without it."""
+    if name in NOT_A_MODEL:
+        return None, []
+    assert name
+    try:
+        draft = read_model(name, world)
+    except ModelUnavailable as error:
+        return None, [f"without the draft: {error.what}"]
+    if draft.info.weight_bytes > target.info.weight_bytes:
+        return None, [f"without the draft: {name} is larger than the model it would draft for, it cannot pay"]
+    difference = gguf_file.vocabulary_difference(Path(target.model.file), Path(draft.model.file))
+    if difference:
+        return None, [f"without the draft: its vocabulary is not the model's: {difference}"]
+    return draft, []
+
+
+def planner_here(
+    engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
+) -> Planner:
+    """What plans for this computer, as the engine sees it."""
+    return Planner(
+        target,
+        world.read_machine(engine.devices(seconds_left(deadline, world))),
+        settings.read_profiles(world.data),
+        lambda plan: engine.dry_run(plan, seconds_left(deadline, world)).devices,
+        draft,
+        extra_buffers,
+    )
+
+
+def seconds_left(deadline: float | None, world: World) -> float | None:
+    """Seconds until the deadline. Raises EngineTimeout when it has passed."""
+    if deadline is None:
+        return None
+    left = deadline - world.now()
+    if left <= 0:
+        raise EngineTimeout("the time allowed ended before the model was loaded", "give --timeout more seconds")
+    return left

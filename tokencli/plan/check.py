@@ -1,0 +1,67 @@
+"""A plan's predicted bytes beside what llama.cpp says, term by term. Pure."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokencli.core import DeviceBytes, DryRun, ModelInfo, Plan
+from tokencli.plan.memory import HOST, kv_bytes, placed
+from tokencli.plan.sizes import merged
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Predicted bytes of one term on one device, and what llama.cpp says of it."""
+
+    device: str
+    term: str
+    predicted: int
+    actual: int
+
+
+def compared(predicted: tuple[DeviceBytes, ...], actual: tuple[DeviceBytes, ...]) -> list[Check]:
+    """Term by term, for every device that either side names."""
+    ours, theirs = ({place.id: place for place in places} for places in (predicted, actual))
+    none = DeviceBytes("", "cpu")
+    return [
+        Check(device, term, getattr(ours.get(device, none), term), getattr(theirs.get(device, none), term))
+        for device in sorted(ours | theirs)
+        for term in ("weights", "kv", "recurrent", "compute", "output")
+        if getattr(ours.get(device, none), term) or getattr(theirs.get(device, none), term)
+    ]
+
+
+def as_dry_run(plan: Plan, info: ModelInfo, found: DryRun) -> tuple[DeviceBytes, ...]:
+    """A dry run as bytes: the blocks it would put on each device have the sizes that the header tells."""
+    devices = {place.id: place for place in found.devices}
+    for device in (*found.layers, *found.kv_layers):
+        devices.setdefault(device, DeviceBytes(device, "gpu"))
+    return tuple(
+        dataclasses.replace(
+            place,
+            weights=_weights(info, found.layers.get(device, ()), on_host=device == HOST),
+            kv=sum(
+                kv_bytes(info, block, plan.context, plan.kv_type, plan.ubatch, plan.flash_attention)
+                for block in found.kv_layers.get(device, ())
+            ),
+        )
+        for device, place in devices.items()
+    )
+
+
+def without_draft(plan: Plan, info: ModelInfo) -> tuple[DeviceBytes, ...]:
+    """The plan's bytes without the draft's weights and cache, which the dry run of the target does not place."""
+    buffers = (DeviceBytes(place.id, place.kind, compute=place.compute) for place in plan.devices)
+    return merged((*placed(plan, info), *buffers))
+
+
+def _weights(info: ModelInfo, blocks: Iterable[int], on_host: bool) -> int:
+    """Bytes of these blocks' weights; the block after the last is the output, of which a tied model's device has a copy."""
+    size = info.input_bytes if on_host else 0
+    for block in blocks:
+        if block < info.trunk_layers:
+            size += info.block_bytes[block]
+        elif block == info.layers:
+            own_output = info.weight_bytes - info.input_bytes - sum(info.block_bytes)
+            size += own_output if on_host else info.output_bytes
+    return size
