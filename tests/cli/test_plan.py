@@ -100,23 +100,25 @@ def test_an_unknown_machine_names_the_known_ones(tokencli: Tokencli) -> None:
 
 
 @pytest.mark.parametrize("how", ["--check", "--load"])
-def test_check_is_exact_on_the_cpu(tokencli: Tokencli, how: str) -> None:
+def test_check_is_exact_on_the_cpu(tokencli: Tokencli, tmp_path: Path, how: str) -> None:
+    model = "smollm2-135m" if how == "--check" else str(tiny_models.write(tmp_path / "m.gguf", vocab_size=100_000))
     options = ("--kv-type", "q8_0", "--context", "3000", "--json")
-    answer = json.loads(tokencli("plan", "smollm2-135m", how, *options).stdout)
+    answer = json.loads(tokencli("plan", model, how, *options).stdout)
     terms = {row["term"]: row["predicted"] - row["actual"] for row in answer["check"]}
     assert set(terms) == {"weights", "kv", "compute", "output"}
     assert all(abs(difference) < 1 << 14 for difference in terms.values()), terms
     if how == "--load":
-        assert answer["peak"]["host"] > 100 << 20
+        assert answer["peak"]["host"] > 50 << 20
     else:
         assert answer["peak"] is None
 
 
 @pytest.mark.vulkan
-@pytest.mark.parametrize(("how", "layers"), [("--check", "1"), ("--check", "31"), ("--load", "10")])
-def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, lavapipe: str, how: str, layers: str) -> None:
+@pytest.mark.parametrize(("how", "layers"), [("--check", "1"), ("--check", "5")])
+def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, tmp_path: Path, lavapipe: str, how: str, layers: str) -> None:
+    model = str(tiny_models.write(tmp_path / "m.gguf", vocab_size=20_000, embedding=256))
     options = (how, "--gpu-layers", layers, "--json")
-    answer = json.loads(tokencli("plan", "smollm2-135m", *options, env=LAVAPIPE, timeout=240).stdout)
+    answer = json.loads(tokencli("plan", model, *options, env=LAVAPIPE, timeout=120).stdout)
     rows = answer["check"]
     assert all(abs(row["predicted"] - row["actual"]) < 1 << 14 for row in rows), rows
     assert {row["device"] for row in rows} == {"CPU", lavapipe}

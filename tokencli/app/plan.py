@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokencli.app.world import World, planner_here, read_draft, read_model
+from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.plan.check import Check, as_dry_run, compared, without_draft
@@ -33,7 +33,7 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
         else:
             elsewhere = machine.read_snapshot(machine_name, world.data)
             profiles = settings.read_profiles(world.data)
-            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each), draft)
+            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
@@ -45,10 +45,10 @@ ESTIMATED = (
 )
 
 
-def dry_run_elsewhere(engine: Engine, plan: Plan) -> tuple[DeviceBytes, ...]:
+def dry_run_elsewhere(engine: Engine, plan: Plan, world: World) -> tuple[DeviceBytes, ...]:
     """The CPU's dry run, booked to the plan's device (FACTS: 8B shape 112 MiB on the CPU, 96 to 116 on lavapipe)."""
     draft = dataclasses.replace(plan.draft, device=None) if plan.draft else None
-    (found,) = engine.dry_run(dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft)).devices
+    (found,) = dry_run(engine, dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft), world).devices
     if not plan.device:
         return (found,)
     partial = plan.gpu_layers < plan.model.offloadable_layers
@@ -62,7 +62,7 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     target = read_model(model, world)
     decided = plan(model, wishes, None, world).plan
     with world.start_engine() as engine:
-        found = engine.dry_run(decided)
+        found = dry_run(engine, decided, world)
     return decided, compared(without_draft(decided, target.info), as_dry_run(decided, target.info, found))
 
 
@@ -92,5 +92,6 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
 
 def _long_prompt(plan: Plan) -> Request:
     """A prompt of more than one micro-batch: buffers have been seen to grow then (FACTS: the reserve is not the peak)."""
-    words = " ".join(str(number) for number in range(min(plan.ubatch, plan.context // 4)))
+    numbers = min(5 * plan.ubatch // 8, plan.context // 8)  # two tokens and more each
+    words = " ".join(str(100 + number) for number in range(numbers))
     return Request((Message("user", words),), Sampling(temperature=0), max_tokens=1)

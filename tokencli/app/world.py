@@ -1,19 +1,27 @@
 """What the stories of all commands share: what they reach for outside, and how a model, a draft and a planner come about."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokencli.core import Device, Machine
+from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
+from tokencli.world.ghost import Ghosts
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
+
+
+def cache_folder() -> Path:
+    import platformdirs
+
+    return platformdirs.user_cache_path("tokencli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,7 @@ class World:
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     now: Callable[[], float] = time.monotonic
     data: Path = field(default_factory=catalogue.data_folder)
+    cache: Path = field(default_factory=cache_folder)
 
 
 def read_model(name: str, world: World) -> ModelFile:
@@ -59,10 +68,20 @@ def planner_here(
         target,
         world.read_machine(engine.devices(seconds_left(deadline, world))),
         settings.read_profiles(world.data),
-        lambda plan: engine.dry_run(plan, seconds_left(deadline, world)).devices,
+        lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
     )
+
+
+def dry_run(engine: Engine, plan: Plan, world: World, deadline: float | None = None) -> DryRun:
+    """llama.cpp's dry run of the plan on ghosts of its files: a large vocabulary costs a second otherwise. Raises EngineError."""
+    with Ghosts(world.cache) as ghosts:
+        draft = plan.draft
+        if draft and draft.file:
+            draft = dataclasses.replace(draft, file=str(ghosts.of_file(Path(draft.file))))
+        model = dataclasses.replace(plan.model, file=str(ghosts.of_file(Path(plan.model.file))))
+        return engine.dry_run(dataclasses.replace(plan, model=model, draft=draft), seconds_left(deadline, world))
 
 
 def seconds_left(deadline: float | None, world: World) -> float | None:

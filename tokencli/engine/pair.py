@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request
@@ -130,7 +130,8 @@ def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
     log.clear()
     log.debug = True
     try:
-        places = _dry_reserve(llama, log, Opening.of_target(plan), kinds)
+        # Recurrent states are allocated even in a dry run, and their copies change no other buffer: none are asked for.
+        places = _dry_reserve(llama, log, replace(Opening.of_target(plan), snapshots=0), kinds)
         lines = list(log.lines)
         if plan.draft and plan.draft.kind == "model":
             log.clear()
@@ -145,4 +146,4 @@ def _dry_reserve(llama: Any, log: LogCapture, opening: Opening, kinds: Mapping[s
     model = _open(llama, log, opening, lambda _fraction: True, dry=True)
     places = device_bytes(log.lines, kinds)
     model.close()
-    return places
+    return tuple(replace(place, recurrent=0) for place in places)  # the closed form has them, with all copies

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tokencli.core import DeviceBytes, DeviceKind, ModelInfo, Plan
 from tokencli.header import Header, Tensor
-from tokencli.plan.model_info import _BLOCK, _EXPERTS, _INPUTS, _OUTPUT_NORM_MISNAMED, _WITH_FIRST_BLOCK
+from tokencli.plan.model_info import BLOCK, EXPERTS, INPUTS, OUTPUT_NORM_MISNAMED, WITH_FIRST_BLOCK
 
 # Bytes per element as (bytes, elements): ggml's block sizes.
 KV_TYPES = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
@@ -166,16 +166,16 @@ def _multiplied(header: Header, info: ModelInfo) -> Iterator[Tensor]:
 
 def _block_of(name: str, architecture: str) -> int | Literal["input", "output"]:
     """Where a tensor goes, as in model_info.py: with a block, or before or after all of them."""
-    if found := _BLOCK.match(name):
+    if found := BLOCK.match(name):
         return int(found[1])
     stem = name.partition(".")[0]
-    if stem in _INPUTS:
+    if stem in INPUTS:
         return "input"
-    return 0 if stem in _WITH_FIRST_BLOCK and (stem, architecture) not in _OUTPUT_NORM_MISNAMED else "output"
+    return 0 if stem in WITH_FIRST_BLOCK and (stem, architecture) not in OUTPUT_NORM_MISNAMED else "output"
 
 
 def _is_expert(name: str) -> bool:
-    return _EXPERTS.search(name) is not None
+    return EXPERTS.search(name) is not None
 
 
 def _in_whole_rows(tensor: Tensor) -> bool:

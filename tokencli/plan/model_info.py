@@ -15,13 +15,13 @@ from tokencli.plan import blocks
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS in llama-hparams.h; llama.cpp aborts above
 MAX_EMBEDDING = 1 << 20
 
-_BLOCK = re.compile(r"blk\.([0-9]{1,4})\.")
-_EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")  # LLM_FFN_EXPS_REGEX in common/common.h
+BLOCK = re.compile(r"blk\.([0-9]{1,4})\.")
+EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")  # LLM_FFN_EXPS_REGEX in common/common.h
 # Where tensors go that belong to no block: LLM_TENSOR_INFOS in llama-arch.cpp (LLM_TENSOR_LAYER_INPUT, _REPEATING, _OUTPUT).
-_INPUTS = ("token_embd", "position_embd", "token_types", "per_layer_token_embd")
-_WITH_FIRST_BLOCK = ("rope_freqs", "rope_factors_long", "rope_factors_short", "per_layer_model_proj", "per_layer_proj_norm",
+INPUTS = ("token_embd", "position_embd", "token_types", "per_layer_token_embd")
+WITH_FIRST_BLOCK = ("rope_freqs", "rope_factors_long", "rope_factors_short", "per_layer_model_proj", "per_layer_proj_norm",
                      "token_embd_norm", "hrm")  # fmt: skip
-_OUTPUT_NORM_MISNAMED = (("token_embd_norm", "lfm2"), ("token_embd_norm", "lfm2moe"))  # LLM_TENSOR_OUTPUT_NORM_LFM2
+OUTPUT_NORM_MISNAMED = (("token_embd_norm", "lfm2"), ("token_embd_norm", "lfm2moe"))  # LLM_TENSOR_OUTPUT_NORM_LFM2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,17 @@ def _weights(header: Header, layers: int) -> _Weights:
     input_bytes = output_bytes = 0
     for tensor in header.tensors:
         stem = tensor.name.partition(".")[0]
-        if found := _BLOCK.match(tensor.name):
+        if found := BLOCK.match(tensor.name):
             block = int(found[1])
             if block >= layers:
                 raise BadModelFile(f"{header.name} has a tensor {tensor.name}, but only {layers} blocks", "download it again")
             sizes[block] += tensor.bytes
-            expert_sizes[block] += tensor.bytes if _EXPERTS.search(tensor.name) else 0
+            expert_sizes[block] += tensor.bytes if EXPERTS.search(tensor.name) else 0
             continue
         outside[tensor.name] = tensor.bytes
-        if stem in _INPUTS:
+        if stem in INPUTS:
             input_bytes += tensor.bytes
-        elif stem in _WITH_FIRST_BLOCK and (stem, header.architecture) not in _OUTPUT_NORM_MISNAMED:
+        elif stem in WITH_FIRST_BLOCK and (stem, header.architecture) not in OUTPUT_NORM_MISNAMED:
             sizes[0] += tensor.bytes
         else:
             output_bytes += tensor.bytes

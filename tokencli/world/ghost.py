@@ -4,13 +4,13 @@ Knows the container format and the disk; knows no architecture. Headers are chec
 A ghost takes some 40 KB of disk whatever its model's size, and says how large the vocabulary is in place of what its tokens are.
 """
 
-import fcntl
 import hashlib
 import mmap
 import os
 import re
 import shutil
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -98,7 +98,7 @@ def _sweep(parent: Path) -> None:
         if not folder.is_dir() or folder.is_symlink():
             continue
         with suppress(OSError):
-            lock = _lock(folder, fcntl.LOCK_NB)
+            lock = _lock(folder, wait=False)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
@@ -112,11 +112,15 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _lock(folder: Path, how: int = 0) -> int:
+def _lock(folder: Path, wait: bool = True) -> int:
     """A file descriptor that holds the folder's lock until it is closed, by the system if need be. Raises OSError."""
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # of a file: network file systems lock no folders
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | how)
+        if sys.platform == "win32":  # untested: an open file cannot be removed there, which keeps a ghost in use
+            return lock
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(lock)
         raise
