@@ -62,7 +62,11 @@ class Part(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Answer:
     text: str
-    stats: Stats
+    done: Done
+
+    @property
+    def stats(self) -> Stats:
+        return self.done.stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,13 @@ class Arm:
                 text += event.text
             done = event
         assert isinstance(done, Done)
-        self.answers.append(Answer(text, done.stats))
+        self.answers.append(Answer(text, done))
         return self.answers[-1]
 
     def seconds_per_token(self) -> float:
-        rate = self.answer().stats.decode_tokens_per_second
-        assert rate is not None, "an answer of one token has no speed"
+        answer = self.answer()
+        rate = answer.stats.decode_tokens_per_second
+        assert rate is not None, f"an answer without a speed: {answer}"
         return 1 / rate
 
     @property
