@@ -129,7 +129,7 @@ class Worker:
         for step in steps:
             before = reply.tokens
             drafted = step.tokens[: step.accepted] if wanted.show_draft else ()
-            shown = reply.add(drafted)
+            shown = reply.add(drafted) if drafted else []
             own = reply.add(step.tokens[len(drafted) :])
             meter.emitted(reply.tokens - before, step.drafted, step.accepted)
             self._send_text(request, shown, drafted=True)
