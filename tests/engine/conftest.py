@@ -1,7 +1,9 @@
 """Models and engines for tests on the real llama.cpp: SmolLM2 from its package, and tiny generated GGUFs."""
 
 import importlib.util
+import io
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,8 @@ from tests import tiny_models
 from tests.conftest import LAVAPIPE as LAVAPIPE
 from tokencli.core import Done, Event, Loaded, Message, Model, Plan, Request, Sampling, Text
 from tokencli.engine.client import Engine
+from tokencli.engine.library import load_library
+from tokencli.engine.log import LogCapture
 from tokencli.world import catalogue, gguf_file
 
 
@@ -16,6 +20,25 @@ from tokencli.world import catalogue, gguf_file
 def _library() -> None:
     """Engine tests need the library; where it is missing that is a broken installation, not a reason to skip."""
     assert importlib.util.find_spec("llama_cpp"), "llama-cpp-python is not installed: run scripts/test"
+
+
+class Nowhere(io.StringIO):
+    """A stream that keeps nothing."""
+
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
+KEPT: list[Any] = []  # llama.cpp keeps a pointer to the log callback for as long as the process lives
+
+
+@pytest.fixture(scope="session")
+def llama() -> Any:
+    """The library in this process, for tests below the worker: silent, initialised once."""
+    library = load_library()
+    KEPT.append(LogCapture(library, Nowhere()))
+    library.llama_backend_init()
+    return library
 
 
 @pytest.fixture(scope="session")

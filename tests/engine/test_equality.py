@@ -6,7 +6,6 @@ In one process and without text, so that it is quick. TOKENCLI_EQUALITY_PROMPTS 
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from tests.engine.conftest import plan_for
 from tokencli.core import Draft, Model, Sampling
 from tokencli.decode.drafters import ModelDrafter, NgramDrafter, NoDraft
 from tokencli.decode.speculate import Drafter, speculate
-from tokencli.engine.library import load_library
-from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel, Opening
 
 PROMPTS = int(os.environ.get("TOKENCLI_EQUALITY_PROMPTS", "60"))
@@ -48,25 +45,20 @@ class MostlyRight:
 
 
 @pytest.fixture(scope="module")
-def open_model(tiny: Callable[..., Model]) -> Iterator[Callable[..., LoadedModel]]:
-    library = load_library()
+def open_model(llama: Any, tiny: Callable[..., Model]) -> Iterator[Callable[..., LoadedModel]]:
     models: dict[str, LoadedModel] = {}
-    with Path(os.devnull).open("w") as nowhere:
-        capture = LogCapture(library, nowhere)
-        library.llama_backend_init()
 
-        def open_one(kind: str, **options: Any) -> LoadedModel:
-            key = repr((kind, options))
-            if key not in models:
-                plan = plan_for(tiny(kind, **options), draft=Draft("ngram", None, None, MOST, 0.0), context=256)
-                models[key] = LoadedModel(library, Opening.of_target(plan), lambda _fraction: True)
-                models[key].open_context()
-            return models[key]
+    def open_one(kind: str, **options: Any) -> LoadedModel:
+        key = repr((kind, options))
+        if key not in models:
+            plan = plan_for(tiny(kind, **options), draft=Draft("ngram", None, None, MOST, 0.0), context=256)
+            models[key] = LoadedModel(llama, Opening.of_target(plan), lambda _fraction: True)
+            models[key].open_context()
+        return models[key]
 
-        yield open_one
-        for model in models.values():
-            model.close()
-        del capture
+    yield open_one
+    for model in models.values():
+        model.close()
 
 
 def decode(target: LoadedModel, drafter: Drafter, prompt: Sequence[int], sampling: Sampling, depth: int) -> tuple[list[int], int]:

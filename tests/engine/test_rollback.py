@@ -3,10 +3,8 @@ wrong state (FACTS, Speculation: llama_memory_seq_rm can return True and lie). F
 depends on how a prompt was cut into batches, by far more than the bound here.
 """
 
-import os
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,22 +13,10 @@ import pytest
 from tests.engine.conftest import plan_for
 from tokencli.core import Draft, Model, Sampling
 from tokencli.decode.sampling import Floats
-from tokencli.engine.library import load_library
-from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel, Opening
 
 DEPTH = 8
 WINDOW = 32
-
-
-@pytest.fixture(scope="module")
-def llama() -> Iterator[Any]:
-    library = load_library()
-    with Path(os.devnull).open("w") as nowhere:
-        capture = LogCapture(library, nowhere)
-        library.llama_backend_init()
-        yield library
-        del capture
 
 
 @pytest.fixture

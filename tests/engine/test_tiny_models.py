@@ -14,8 +14,7 @@ llama_cpp = pytest.importorskip("llama_cpp")
 
 PROMPT = "<|startoftext|><|im_start|>user\nHello, 你好 🙂<|im_end|>\n<|im_start|>assistant\n"
 
-SAY_NOTHING = llama_cpp.llama_log_callback(lambda level, text, data: None)
-llama_cpp.llama_log_set(SAY_NOTHING, ctypes.c_void_p(0))
+pytestmark = pytest.mark.usefixtures("llama")
 
 
 class Model:
