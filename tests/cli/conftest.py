@@ -16,7 +16,7 @@ COMMAND = [sys.executable, "-m", "tokencli"]
 def tokencli(tmp_path: Path) -> Tokencli:
     """Runs `tokencli ARGUMENTS`; stdin is empty unless `input` is given; the cache folder is the test's own."""
 
-    def run(*arguments: str, timeout: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = 180, **options: object) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **options.pop("env", {})}
         if "input" not in options:
             options.setdefault("stdin", subprocess.DEVNULL)

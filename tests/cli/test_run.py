@@ -111,7 +111,7 @@ def test_bad_input_is_one_line_and_the_promised_exit_code(
 def test_the_prompt_is_file_stdin_and_argument_in_this_order(tokencli: Tokencli, tmp_path: Path) -> None:
     model = tiny_models.write(tmp_path / "m.gguf", chat_template="{{ messages[0].content }}", add_bos=False)
     (tmp_path / "prompt.txt").write_text("FILE\n")
-    options = ("--json", "--max-tokens", "1")
+    options = ("--json", "--max-tokens", "1", "--temperature", "0")
     joined = tokencli("run", str(model), "ARG", "--file", str(tmp_path / "prompt.txt"), *options, input="STDIN\n")
     plain = tokencli("run", str(model), "FILE\n\nSTDIN\n\nARG", *options)
     assert json.loads(joined.stdout)["text"] == json.loads(plain.stdout)["text"]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -109,14 +109,16 @@ class Engine:
         After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
         """
         self._doing = "reading the prompt"
-        for message in self._ask("generate", timeout=timeout, request=request):
-            if message["is"] == "Text":
-                self._doing = "generating"
-            yield wire.event(message)
+        with _on_interrupt(self._interrupted):
+            for message in self._ask("generate", timeout=timeout, request=request):
+                if message["is"] == "Text":
+                    self._doing = "generating"
+                yield wire.event(message)
 
     def cancel(self, reason: core.FinishReason = "cancelled") -> None:
         """Ask the worker to end the open request at the next token."""
-        self._write(wire.line(self._request, do="cancel", reason=reason))
+        with contextlib.suppress(OSError, ValueError):  # not through the buffer: this may come from a signal handler
+            os.write(self._process.stdin.fileno(), wire.line(self._request, do="cancel", reason=reason))  # type: ignore[union-attr]
 
     def close(self) -> None:
         """End the worker: first by closing its stdin, then by force. Never raises, leaves no process."""
@@ -156,14 +158,16 @@ class Engine:
             raise
 
     def _receive_or_interrupt(self, deadline: float | None, generating: bool) -> dict[str, Any]:
-        """The next message. The first Ctrl-C asks a generation to end and waits for that; a second one ends the engine."""
         try:
             return self._receive(deadline, generating)
         except KeyboardInterrupt:
-            if not generating or self._asked_to_end is not None:
-                raise Interrupted("interrupted") from None
-            self._ask_to_end("cancelled")
-            return self._receive(None, generating)
+            raise Interrupted("interrupted") from None
+
+    def _interrupted(self, *_signal: object) -> None:
+        """Ctrl-C while generating, wherever the program is: the first asks for the end and waits, a second one ends all."""
+        if self._asked_to_end is not None:
+            raise KeyboardInterrupt
+        self._ask_to_end("cancelled")
 
     def _ask_to_end(self, reason: core.FinishReason) -> None:
         self._asked_to_end = time.monotonic()
@@ -185,7 +189,7 @@ class Engine:
                 self._give_up(f"has given no sign of life for {self._silence:g} s while {self._doing}", hint)
             limits = [self._last_sign + self._silence, *([deadline] if deadline is not None else [])]
             try:
-                message = self._inbox.get(timeout=max(0.01, min(limits) - now + 0.01))
+                message = self._inbox.get(timeout=min(max(0.01, min(limits) - now + 0.01), 1.0))  # an interrupt may set a limit
             except queue.Empty:
                 continue
             if message is None:
@@ -232,6 +236,19 @@ class Engine:
                 self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_SECONDS)
+
+
+@contextlib.contextmanager
+def _on_interrupt(handler: Callable[..., None]) -> Iterator[None]:
+    """SIGINT goes to `handler` inside the block, in the main thread (no other one gets signals)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _own_group() -> dict[str, Any]:
