@@ -142,7 +142,7 @@ def test_the_context_is_used_to_its_last_cell_and_no_further(right: Callable[[in
 def test_a_drafter_is_asked_for_no_more_than_the_depth_and_the_context_allow(depth: int) -> None:
     drafter = Knowing(plain(), DRAFTERS["wrong"])  # one token a step, so every length is asked at
     Run(drafter, depth).steps_taken()
-    assert drafter.asked == [min(depth, 64 - length) for length in range(len(PROMPT) + 1, 65)]
+    assert drafter.asked == [min(depth, 64 - length) for length in range(len(PROMPT) + 1, 64)], "and not at all for nothing"
 
 
 def test_plain_decoding_is_one_token_and_one_pass_at_a_time() -> None:

@@ -51,7 +51,8 @@ def speculate(decoder: Decoder, drafter: Drafter, history: list[int], *, seed: i
     history.append(token)
     yield Step((token,))
     while len(history) <= context:
-        draft = list(drafter.propose(history, min(depth, context - len(history))))
+        most = min(depth, context - len(history))
+        draft = list(drafter.propose(history, most)) if most > 0 else []
         decoder.decode([token, *draft], len(draft) + 1)
         tokens = _agreed(decoder, draft, seed, len(history))
         if len(tokens) <= len(draft):

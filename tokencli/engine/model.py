@@ -112,7 +112,6 @@ class LoadedModel:
         self._tokens = np.ctypeslib.as_array(self._batch.token, shape)
         self._positions = np.ctypeslib.as_array(self._batch.pos, shape)
         self._wanted = np.ctypeslib.as_array(self._batch.logits, shape)
-        self._ascending = np.arange(self.context, dtype=np.int32)
         np.ctypeslib.as_array(self._batch.n_seq_id, shape)[:] = 1
         for index in range(self.batch):
             self._batch.seq_id[index][0] = 0
@@ -224,16 +223,17 @@ class LoadedModel:
 
     def _decode_batch(self, tokens: Sequence[int], rows: int) -> None:
         count = len(tokens)
-        self._tokens[:count] = tokens
-        self._positions[:count] = self._ascending[self.length : self.length + count]
-        self._wanted[:count] = 0
-        self._wanted[count - rows : count] = 1
+        start, first_row = self.length, count - rows
+        for index, token in enumerate(tokens):  # one token is the usual case, where whole-array operations cost more
+            self._tokens[index] = token
+            self._positions[index] = start + index
+            self._wanted[index] = index >= first_row
         self._rows_from = count - rows
         self._batch.n_tokens = count
-        start = time.perf_counter()
+        begun = time.perf_counter()
         status = self._llama.llama_decode(self._context, self._batch)
         self._llama.llama_synchronize(self._context)
-        self.seconds += time.perf_counter() - start
+        self.seconds += time.perf_counter() - begun
         if status:
             raise EngineError(f"llama.cpp could not decode (status {status})", _DECODE_HINTS.get(status, "try --gpu-layers 0"))
         self._call_start = self.length
