@@ -132,11 +132,12 @@ def test_any_locale_works_and_loses_nothing_in_a_pipe(tokencli: Tokencli, tmp_pa
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> psutil.Process:
-    """The engine's worker, as soon as it exists."""
-    for _ in range(500):
-        children = psutil.Process(process.pid).children()
-        if children:
-            return children[0]
+    """The engine's worker, as soon as it runs its own program: between fork and exec it is still the command's other half."""
+    for _ in range(1000):
+        for child in psutil.Process(process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "tokencli.engine.worker" in child.cmdline():
+                    return child
         time.sleep(0.01)
     raise AssertionError("the worker did not start")
 
