@@ -147,8 +147,11 @@ def started(model: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[byte
     """A command in the middle of its work, and its worker; whatever happened in between, no worker is left at the end."""
     command = [*COMMAND, "run", model, "hi", "--context", "200000", *arguments]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        worker = worker_of(process)
-        yield process, worker
+        try:
+            worker = worker_of(process)
+            yield process, worker
+        finally:
+            process.kill()  # a test that fails must not wait for ever
     psutil.wait_procs([worker], timeout=2)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
