@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from tokencli.cli import options
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
+
+if TYPE_CHECKING:
+    from tokencli.plan.choose import Wishes
 
 HELP = "Run large language models on small computers: fast, and honest about how fast."
 
@@ -124,8 +127,6 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
     ) -> None:
         """One answer. The prompt is --file, piped stdin and PROMPT, joined in this order."""
         options.check_range(
-            ("--context", context, 1, 1 << 24),
-            ("--threads", threads, 1, 1024),
             ("--max-tokens", max_tokens, 1, 1 << 31),
             ("--timeout", timeout, 0.001, 1e9),
             ("--temperature", temperature, 0, 100),
@@ -136,22 +137,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         )
         from tokencli import app as story
         from tokencli.core import Sampling
-        from tokencli.plan.choose import Wishes
 
         question = story.Question(
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=Wishes(
-                gpu_layers=options.gpu_layers(gpu_layers),
-                device=device,
-                profile=profile,
-                context=context,
-                kv_type=options.kv_type(kv_type),
-                threads=threads,
-                draft=draft,
-                draft_tokens=options.draft_tokens(draft_tokens),
-            ),
+            wishes=_wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -180,24 +171,13 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
-        options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
         from tokencli.app import World
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
-        from tokencli.plan.choose import Wishes
 
-        wishes = Wishes(
-            gpu_layers=options.gpu_layers(gpu_layers),
-            device=device,
-            profile=profile,
-            context=context,
-            kv_type=options.kv_type(kv_type),
-            threads=threads,
-            draft=draft,
-            draft_tokens=options.draft_tokens(draft_tokens),
-        )
+        wishes = _wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens)
         if load or check:
             peak = None
             if load:
@@ -216,6 +196,32 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             plan_view.show_decision(decision, terminal)
 
     return plan
+
+
+def _wishes(
+    gpu_layers: str | None,
+    device: str | None,
+    profile: str | None,
+    context: int | None,
+    kv_type: str | None,
+    threads: int | None,
+    draft: str | None,
+    draft_tokens: str | None,
+) -> "Wishes":
+    """What was asked for of a plan, its form checked. Raises UsageError."""
+    from tokencli.plan.choose import Wishes
+
+    options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
+    return Wishes(
+        gpu_layers=options.gpu_layers(gpu_layers),
+        device=device,
+        profile=profile,
+        context=context,
+        kv_type=options.kv_type(kv_type),
+        threads=threads,
+        draft=draft,
+        draft_tokens=options.draft_tokens(draft_tokens),
+    )
 
 
 def _show_run(events: Any, view: RunView) -> None:

@@ -29,7 +29,6 @@ class RunView:
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
         self._progress = False
         self._thinking = False
-        self._notes: list[str] = []
         self.plan: Plan | None = None
         self.done: Done | None = None
 
