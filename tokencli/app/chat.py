@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from tokencli.app.world import World
-from tokencli.core import Event, Plan, Sampling, Stats
+from tokencli.core import Event, Plan, Sampling, Stats, Thinking
 from tokencli.plan.choose import Wishes
 
 Overflow = Literal["stop", "drop", "compact"]
-Thinking = Literal["on", "off", "low", "medium", "high"]  # what the template is asked for; "on" is the template's own default
 
 
 @dataclass(frozen=True, slots=True)
