@@ -8,6 +8,7 @@ from typing import Literal
 from tokencli.app.world import World
 from tokencli.core import Event, Plan, Sampling, Stats
 from tokencli.plan.choose import Wishes
+from tokencli.world.sessions import SessionLine, StoredMessage
 
 Overflow = Literal["stop", "drop", "compact"]
 Thinking = Literal["on", "off", "low", "medium", "high"]  # what the template is asked for; "on" is the template's own default
@@ -32,16 +33,6 @@ class ChatWishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One message of the conversation as a person saw it. `cut`: the answer was interrupted or ran into a limit."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-    reasoning: str = ""
-    cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ChatStats:
     """What `/stats` tells. `reuse`: how much of the last prompt was not computed again, and why not more, in a sentence."""
 
@@ -52,17 +43,6 @@ class ChatStats:
     reuse: str | None
     memory_bytes: int | None
     session: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLine:
-    """One saved conversation in a list. `updated`: seconds since the epoch; `first`: the beginning of its first message."""
-
-    name: str
-    model: str
-    messages: int
-    updated: float
-    first: str
 
 
 class Chat:
@@ -96,7 +76,7 @@ class Chat:
         raise NotImplementedError
 
     @property
-    def messages(self) -> tuple[Shown, ...]:
+    def messages(self) -> tuple[StoredMessage, ...]:
         """The conversation without the system message."""
         raise NotImplementedError
 
