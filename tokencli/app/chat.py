@@ -8,6 +8,7 @@ from typing import Literal
 from tokencli.app.world import World
 from tokencli.core import Event, Plan, Sampling, Stats, Thinking
 from tokencli.plan.choose import Wishes
+from tokencli.world.sessions import SessionLine, StoredMessage
 
 Overflow = Literal["stop", "drop", "compact"]
 
@@ -31,16 +32,6 @@ class ChatWishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One message of the conversation as a person saw it. `cut`: the answer was interrupted or ran into a limit."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-    reasoning: str = ""
-    cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ChatStats:
     """What `/stats` tells. `reuse`: how much of the last prompt was not computed again, and why not more, in a sentence."""
 
@@ -51,17 +42,6 @@ class ChatStats:
     reuse: str | None
     memory_bytes: int | None
     session: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLine:
-    """One saved conversation in a list. `updated`: seconds since the epoch; `first`: the beginning of its first message."""
-
-    name: str
-    model: str
-    messages: int
-    updated: float
-    first: str
 
 
 class Chat:
@@ -95,7 +75,7 @@ class Chat:
         raise NotImplementedError
 
     @property
-    def messages(self) -> tuple[Shown, ...]:
+    def messages(self) -> tuple[StoredMessage, ...]:
         """The conversation without the system message."""
         raise NotImplementedError
 
