@@ -347,11 +347,14 @@ class Loading:
     fraction: float
 
 
+OWN_TEMPLATE = "own"
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user.
 
-    `template`: which chat template is used: the file's "own", the name of the one recognised, or None.
+    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None.
     """
 
     gpu_layers: int
@@ -361,7 +364,7 @@ class Loaded:
     load_seconds: float
     draft: bool = False
     notes: tuple[str, ...] = ()
-    template: str | None = None
+    template: str | None = OWN_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)

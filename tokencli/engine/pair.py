@@ -20,11 +20,8 @@ from tokencli.engine.log import (
     offloaded,
 )
 from tokencli.engine.model import LoadedModel, Opening
-from tokencli.engine.prompt import OWN, template_name
+from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
-
-NO_TEMPLATE = "this model has no chat template: the prompt is continued as plain text"
-RECOGNISED = "this model has no chat template: taken for {} by its control tokens"
 
 
 @dataclass(slots=True)
@@ -52,8 +49,7 @@ class Pair:
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
         places = device_bytes(log.lines, kinds)
-        template = template_name(target.vocabulary)
-        notes = [] if template == OWN else [RECOGNISED.format(template) if template else NO_TEMPLATE]
+        notes: list[str] = []
         draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
         loaded = Loaded(
             gpu_layers=on_gpu,
@@ -63,7 +59,7 @@ class Pair:
             load_seconds=time.perf_counter() - start,
             draft=depth > 0,
             notes=tuple(notes),
-            template=template,
+            template=template_name(target.vocabulary),
         )
         return cls(plan, target, draft, depth, loaded)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tokencli.core import Begun, Request
+from tokencli.core import OWN_TEMPLATE, Begun, Request
 from tokencli.decode.prefix import common_prefix
 from tokencli.engine import chat_template
 from tokencli.engine.known_templates import TEMPLATES, recognised
@@ -10,7 +10,6 @@ from tokencli.engine.vocabulary import NativeVocabulary
 
 THINK_TAGS = ("<think>", "</think>")
 CLOSE_THINKING = f"\n{THINK_TAGS[1]}\n\n"
-OWN = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Prompt:
 
 def template_name(vocabulary: NativeVocabulary) -> str | None:
     """Which chat template the model has: its own, one recognised by its control tokens, or None."""
-    return OWN if vocabulary.chat_template() else recognised(vocabulary.is_control)
+    return OWN_TEMPLATE if vocabulary.chat_template() else recognised(vocabulary.is_control)
 
 
 def make_prompt(vocabulary: NativeVocabulary, wanted: Request, settle: bool = False) -> Prompt:
@@ -60,7 +59,7 @@ def _settled(vocabulary: NativeVocabulary, template: str, wanted: Request, token
 
 def _template(vocabulary: NativeVocabulary) -> str | None:
     name = template_name(vocabulary)
-    return vocabulary.chat_template() if name == OWN else TEMPLATES.get(name or "")
+    return vocabulary.chat_template() if name == OWN_TEMPLATE else TEMPLATES.get(name or "")
 
 
 def _begun(begun: Begun, opened: bool) -> str:
