@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from tokencli.core import Message, TextKind
+from tokencli.core import Begun, Message, TextKind
 from tokencli.errors import NotSaved
 from tokencli.world.sessions import StoredMessage
 from tokencli.world.sessions.session import Session
@@ -25,11 +25,23 @@ class Conversation:
         self._system = session.system if session else None
         self._answer: int | None = None
         self._answering = False
+        self.unsaved = False
 
     @property
     def session(self) -> Session | None:
-        """None where nothing is saved."""
+        """None where nothing is saved, or nothing yet."""
         return self._session
+
+    def begin(self, session: Session | None) -> None:
+        """Save in this new session from now on; None: nowhere."""
+        self._session, self.unsaved = session, session is None
+        if self._system:
+            self._keep(lambda session: session.set_system(self._system))
+
+    def close(self) -> None:
+        """Let others have the session."""
+        if self._session:
+            self._session.close()
 
     @property
     def messages(self) -> tuple[StoredMessage, ...]:
@@ -79,14 +91,30 @@ class Conversation:
         del self._messages[count:]
         self._keep(lambda session: session.drop_after(count))
 
+    def keep_model(self, name: str) -> None:
+        self._keep(lambda session: session.set_model(name))
+
     def remember(self, name: str, value: str) -> None:
         self._keep(lambda session: session.set(name, value))
 
-    def for_model(self, skipped: int = 0, summary: str | None = None) -> tuple[Message, ...]:
-        """What a model is given: the system message with the summary of what is skipped, and the other messages' answers."""
+    def remembered(self, name: str) -> str | None:
+        return self._session.settings().get(name) if self._session else None
+
+    @property
+    def begun(self) -> Begun:
+        """The answer that is being written, so far."""
+        return Begun(self._messages[-1].reasoning, self._messages[-1].content) if self._answering else Begun()
+
+    def for_model(self, skipped: int = 0, summary: str | None = None, upto: int | None = None) -> tuple[Message, ...]:
+        """What a model is given: the system message with the summary of what is skipped, and the messages up to one, without
+        their reasoning and without the answer that is being written.
+        """
         told = [self._system, f"Summary of the conversation so far:\n{summary}" if summary else None]
         system = "\n\n".join(part for part in told if part)
-        rest = (Message(each.role, each.content) for each in self._messages[skipped:] if each.content)
+        whole = len(self._messages) - self._answering
+        rest = (
+            Message(each.role, each.content) for each in self._messages[skipped : whole if upto is None else upto] if each.content
+        )
         return (*((Message("system", system),) if system else ()), *rest)
 
     def exported(self, kind: Literal["md", "json"], model: str) -> str:
@@ -103,7 +131,7 @@ class Conversation:
         try:
             return action(self._session)
         except NotSaved as failure:
-            self._session = None
+            self._session, self.unsaved = None, True
             self._told(f"{failure.what}: the conversation goes on unsaved; {failure.hint}")
             return None
 
