@@ -1,14 +1,14 @@
 """The SQLite file that conversations are kept in: opened safely, its faults told as NotSaved. Knows SQLite and how the tables
 look; what stands in them is for the rest of the room.
 
-Kept from a kill at once: each commit is in the system's hands. Kept from a power cut within a second: see _Syncer.
+Kept from a kill at once: each commit is in the system's hands. Kept from a power cut within a second: see Syncer.
 """
 
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -53,11 +53,11 @@ class Database:
         self.notes: tuple[str, ...] = ()
         with self.faults():
             self.locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.chmod(0o700)
+            _close_to_others(path.parent)
             with locked(self.locks / "opening"):
                 self._connection = self._opened()
             try:
-                self._syncer = _Syncer(_beside(path, "-wal"))
+                self._syncer = Syncer(_beside(path, "-wal"))
             except BaseException:
                 self._connection.close()
                 raise
@@ -125,7 +125,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     for each in (path, _beside(path, "-wal"), _beside(path, "-shm")):
         with suppress(FileNotFoundError):
-            each.chmod(0o600)
+            _close_to_others(each)
     connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -143,6 +143,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _close_to_others(path: Path) -> None:
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        path.chmod(mode & 0o700)
+
+
 def _move_aside(path: Path) -> Path:
     """Rename the file and what belongs to it; its new path."""
     aside = _beside(path, time.strftime(".broken-%Y%m%d-%H%M%S"))
@@ -156,15 +162,16 @@ def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-class _Syncer:
+class Syncer:
     """Has the system bring the write-ahead log to the disk, half a second after the first write that is not there yet.
 
     A thread, because a model may pause at any piece: the next write would come too late for a power cut, and none would wait
     for the disk while text streams. A fault of the disk shows at the next checkpoint, which SQLite syncs itself.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, sync: Callable[[int], None] = os.fsync, delay_seconds: float = _UNSYNCED_SECONDS) -> None:
         self._log = os.open(log, os.O_RDWR)
+        self._sync, self._delay_seconds = sync, delay_seconds
         self._wanted, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="sessions-sync", daemon=True)
         self._thread.start()
@@ -182,7 +189,7 @@ class _Syncer:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wanted.wait()
-            self._closing.wait(_UNSYNCED_SECONDS)
+            self._closing.wait(self._delay_seconds)
             self._wanted.clear()
             with suppress(OSError):
-                os.fsync(self._log)
+                self._sync(self._log)
