@@ -429,6 +429,20 @@ def test_a_newer_file_is_not_touched(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("statement", ["CREATE TABLE messages (text)", f"PRAGMA user_version = {SCHEMA_VERSION}"])
+def test_a_database_of_another_program_is_one_line_and_stays_as_it_is(path: Path, statement: str) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as writer:
+        writer.execute(statement)
+    writer.close()
+    with pytest.raises(NotSaved, match="another program") as failure:
+        Sessions.open(path)
+    assert "move it away" in failure.value.hint
+    with sqlite3.connect(path) as reader:
+        assert [name for (name,) in reader.execute("SELECT name FROM sqlite_schema")] in (["messages"], [])
+    reader.close()
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(NotSaved, match="cannot be kept") as failure:
@@ -461,7 +475,7 @@ def test_a_read_only_folder_is_one_line(no_file: bool) -> None:
             Sessions.open(path)
         for each in (Path(folder), path.parent, path.parent / "locks"):
             each.chmod(0o755)
-    assert failure.value.hint == f"check the permissions of {path.parent}"
+    assert failure.value.hint.startswith(f"check the permissions of {path.parent}")
 
 
 FULL = """

@@ -97,7 +97,7 @@ class Database:
         except BlockingIOError:  # a lock that another holds
             raise
         except OSError as error:
-            hint = f"check the permissions of {self.path.parent}"
+            hint = f"check the permissions of {self.path.parent} and the room on its disk"
             raise NotSaved(f"conversations cannot be kept in {self.path}: {error.strerror}", hint) from None
 
     def _fault(self, error: sqlite3.DatabaseError) -> Exception:
@@ -112,7 +112,11 @@ class Database:
         try:
             return _connect(self.path)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_ERROR:  # our statements do not go with its tables
+                what = f"{self.path} is a database of another program: {error}"
+                raise NotSaved(what, "move it away to begin anew") from None
+            if code != sqlite3.SQLITE_NOTADB:
                 raise
         aside = _move_aside(self.path)
         self.notes = (f"{self.path} was no database and is now {aside.name}; saved conversations begin anew",)
