@@ -33,13 +33,19 @@ COMMIT;
 _WAIT_SECONDS = 10
 _UNSYNCED_SECONDS = 0.5
 
+_DAMAGED = ("it is damaged", "move it away to begin anew; `sqlite3 {path} .recover` may get the text out of it")
+_FORBIDDEN = ("it may not be written", "check the permissions of {folder}")
+_HELD = (f"another program has held it for {_WAIT_SECONDS} seconds", "end the program that uses {path}")
 _FAULTS = {
     sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk of {folder}"),
     sqlite3.SQLITE_IOERR: ("the disk refuses: {error}", "look whether the disk of {folder} is full or failing"),
-    sqlite3.SQLITE_READONLY: ("it may not be written", "check the permissions of {folder}"),
+    sqlite3.SQLITE_READONLY: _FORBIDDEN,
+    sqlite3.SQLITE_PERM: _FORBIDDEN,
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the permissions of {folder}"),
-    sqlite3.SQLITE_CORRUPT: ("it is damaged", "move it away to begin anew; `sqlite3 {path} .recover` may get the text out of it"),
-    sqlite3.SQLITE_BUSY: (f"another program has held it for {_WAIT_SECONDS} seconds", "end the program that uses {path}"),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_PROTOCOL: _HELD,
 }
 
 
@@ -155,7 +161,7 @@ def _close_to_others(path: Path) -> None:
 
 def _move_aside(path: Path) -> Path:
     """Rename the file and what belongs to it; its new path."""
-    aside = _beside(path, time.strftime(".broken-%Y%m%d-%H%M%S"))
+    aside = _beside(path, f".broken-{time.time_ns()}")
     for ending in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             _beside(path, ending).rename(_beside(aside, ending))
