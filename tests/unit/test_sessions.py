@@ -95,17 +95,23 @@ def test_an_answer_never_finished_is_cut(path: Path) -> None:
         assert [(each.content, each.cut) for each in again.messages()] == [("hello", False), ("hel", True), ("he", True)]
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+    with Sessions.open(tmp_path_factory.mktemp("many") / "sessions.db") as opened:
+        yield opened
+
+
 @given(pieces=st.lists(st.text(), max_size=8), finished=st.booleans())
-def test_text_is_kept_to_the_character(pieces: list[str], finished: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, Sessions.open(Path(folder) / "sessions.db") as sessions:
-        session = sessions.create("tiny")
-        session.add("user", "".join(pieces))
-        id = session.add("assistant")
-        for piece in pieces:
-            session.extend(id, "answer", piece)
-        if finished:
-            session.finish(id, cut=False)
-        assert [each.content for each in session.messages()] == ["".join(pieces)] * 2
+def test_text_is_kept_to_the_character(many: Sessions, pieces: list[str], finished: bool) -> None:
+    session = many.create("tiny")
+    session.add("user", "".join(pieces))
+    id = session.add("assistant")
+    for piece in pieces:
+        session.extend(id, "answer", piece)
+    if finished:
+        session.finish(id, cut=False)
+    assert [each.content for each in session.messages()] == ["".join(pieces)] * 2
+    session.close()
 
 
 def test_half_a_character_is_a_question_mark(sessions: Sessions) -> None:
@@ -303,9 +309,10 @@ def test_a_disk_that_cannot_sync_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_the_thread_that_syncs_ends_with_the_file(path: Path) -> None:
+    before = set(threading.enumerate())
     with Sessions.open(path):
-        assert [each.name for each in threading.enumerate() if each.name == "sessions-sync"]
-    assert not [each.name for each in threading.enumerate() if each.name == "sessions-sync"]
+        assert [each.name for each in set(threading.enumerate()) - before] == ["sessions-sync"]
+    assert set(threading.enumerate()) == before
 
 
 # several processes
