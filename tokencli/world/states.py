@@ -85,7 +85,7 @@ class States:
         """Bytes of the largest cache that would be kept: ask before writing one. 0 where the folder cannot be used."""
         try:
             self._make_folder()
-            taken = sum(path.stat().st_size for path in self._folder.iterdir())
+            taken = sum(map(_size, self._folder.iterdir()))
             return min(self._limit, (self._free_bytes(self._folder) + taken) // _DISK_PART)
         except OSError:
             return 0
@@ -165,7 +165,7 @@ class States:
     def _read(self, name: str) -> _Entry:
         """Raises OSError, ValueError, TypeError, KeyError."""
         found = json.loads(self._entry_file(name).read_text("utf-8"))
-        return _Entry(dict(found["description"]), int(found["bytes"]), str(found["hash"]))
+        return _Entry(dict(found["description"]), int(found["bytes"]), bytes.fromhex(found["hash"]).hex())
 
     def _place(self, name: str, path: Path, entry: _Entry) -> None:
         """The entry's file is renamed last: until then the older one holds."""
@@ -173,8 +173,8 @@ class States:
         path.replace(self._payload(name, entry))
         new = self._folder / f"{name}{_SAVING}"
         text = json.dumps({"description": entry.description, "bytes": entry.bytes, "hash": entry.hash}, indent=2)
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        new.touch(0o600)
+        new.write_text(text, "utf-8")
         new.replace(self._entry_file(name))
         self._use(name)
 
@@ -223,6 +223,14 @@ class States:
             path.unlink(missing_ok=True)
         if path in self._saving:
             os.close(self._saving.pop(path))
+
+
+def _size(path: Path) -> int:
+    """0 for a file that another process has just removed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _name(session: str) -> str:

@@ -1,14 +1,14 @@
 """The SQLite file that conversations are kept in: opened safely, its faults told as NotSaved. Knows SQLite and how the tables
 look; what stands in them is for the rest of the room.
 
-Kept from a kill at once: each commit is in the system's hands. Kept from a power cut within a second: see _Syncer.
+Kept from a kill at once: each commit is in the system's hands. Kept from a power cut within a second: see Syncer.
 """
 
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,13 +33,19 @@ COMMIT;
 _WAIT_SECONDS = 10
 _UNSYNCED_SECONDS = 0.5
 
+_DAMAGED = ("it is damaged", "move it away to begin anew; `sqlite3 {path} .recover` may get the text out of it")
+_FORBIDDEN = ("it may not be written", "check the permissions of {folder}")
+_HELD = (f"another program has held it for {_WAIT_SECONDS} seconds", "end the program that uses {path}")
 _FAULTS = {
     sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk of {folder}"),
     sqlite3.SQLITE_IOERR: ("the disk refuses: {error}", "look whether the disk of {folder} is full or failing"),
-    sqlite3.SQLITE_READONLY: ("it may not be written", "check the permissions of {folder}"),
+    sqlite3.SQLITE_READONLY: _FORBIDDEN,
+    sqlite3.SQLITE_PERM: _FORBIDDEN,
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the permissions of {folder}"),
-    sqlite3.SQLITE_CORRUPT: ("it is damaged", "move it away to begin anew; `sqlite3 {path} .recover` may get the text out of it"),
-    sqlite3.SQLITE_BUSY: (f"another program has held it for {_WAIT_SECONDS} seconds", "end the program that uses {path}"),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_PROTOCOL: _HELD,
 }
 
 
@@ -53,11 +59,11 @@ class Database:
         self.notes: tuple[str, ...] = ()
         with self.faults():
             self.locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.chmod(0o700)
+            _close_to_others(path.parent)
             with locked(self.locks / "opening"):
                 self._connection = self._opened()
             try:
-                self._syncer = _Syncer(_beside(path, "-wal"))
+                self._syncer = Syncer(_beside(path, "-wal"))
             except BaseException:
                 self._connection.close()
                 raise
@@ -97,7 +103,7 @@ class Database:
         except BlockingIOError:  # a lock that another holds
             raise
         except OSError as error:
-            hint = f"check the permissions of {self.path.parent}"
+            hint = f"check the permissions of {self.path.parent} and the room on its disk"
             raise NotSaved(f"conversations cannot be kept in {self.path}: {error.strerror}", hint) from None
 
     def _fault(self, error: sqlite3.DatabaseError) -> Exception:
@@ -112,7 +118,11 @@ class Database:
         try:
             return _connect(self.path)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_ERROR:  # our statements do not go with its tables
+                what = f"{self.path} is a database of another program: {error}"
+                raise NotSaved(what, "move it away to begin anew") from None
+            if code != sqlite3.SQLITE_NOTADB:
                 raise
         aside = _move_aside(self.path)
         self.notes = (f"{self.path} was no database and is now {aside.name}; saved conversations begin anew",)
@@ -125,7 +135,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     for each in (path, _beside(path, "-wal"), _beside(path, "-shm")):
         with suppress(FileNotFoundError):
-            each.chmod(0o600)
+            _close_to_others(each)
     connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -143,9 +153,15 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _close_to_others(path: Path) -> None:
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        path.chmod(mode & 0o700)
+
+
 def _move_aside(path: Path) -> Path:
     """Rename the file and what belongs to it; its new path."""
-    aside = _beside(path, time.strftime(".broken-%Y%m%d-%H%M%S"))
+    aside = _beside(path, f".broken-{time.time_ns()}")
     for ending in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             _beside(path, ending).rename(_beside(aside, ending))
@@ -156,15 +172,16 @@ def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-class _Syncer:
+class Syncer:
     """Has the system bring the write-ahead log to the disk, half a second after the first write that is not there yet.
 
     A thread, because a model may pause at any piece: the next write would come too late for a power cut, and none would wait
     for the disk while text streams. A fault of the disk shows at the next checkpoint, which SQLite syncs itself.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, sync: Callable[[int], None] = os.fsync, delay_seconds: float = _UNSYNCED_SECONDS) -> None:
         self._log = os.open(log, os.O_RDWR)
+        self._sync, self._delay_seconds = sync, delay_seconds
         self._wanted, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="sessions-sync", daemon=True)
         self._thread.start()
@@ -182,7 +199,7 @@ class _Syncer:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wanted.wait()
-            self._closing.wait(_UNSYNCED_SECONDS)
+            self._closing.wait(self._delay_seconds)
             self._wanted.clear()
             with suppress(OSError):
-                os.fsync(self._log)
+                self._sync(self._log)
