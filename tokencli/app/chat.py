@@ -75,6 +75,7 @@ class Chat:
             max_thinking=wishes.max_thinking,
             template=template_source(wishes.template) if wishes.template else None,
         )
+        self._attached: list[str] = []
         self._store = Store(world, self._notes.append)
         try:
             session = self._store.first(wishes.session, wishes.resume, wishes.model)
@@ -151,7 +152,7 @@ class Chat:
             raise UsageError("the message is empty", "give some text")
         self._begin_session()
         self._conversation.ask("\n\n".join([*self._attached, text]))
-        self._attached = []
+        self._attached.clear()
         yield from self._answer()
 
     def regenerate(self) -> Iterator[Event]:
@@ -255,7 +256,7 @@ class Chat:
     def _take(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._fitting = Fitting(conversation)
-        self._attached: list[str] = []
+        self._attached.clear()
         self._seed_offset = 0
         self._used = 0
         self._warned = False
@@ -337,12 +338,7 @@ class Chat:
             yield Note(f"the context of {plan.context} tokens is full, the answer was cut: {_WAYS_OUT}")
         elif self._used > _NEARLY_FULL * plan.context and not self._warned:
             self._warned = True
-            what = {
-                "stop": _WAYS_OUT,
-                "drop": "the oldest messages are left out then",
-                "compact": "the oldest are summed up then",
-            }
-            yield Note(f"{self._used} of the context's {plan.context} tokens are used: {what[self._settings.overflow]}")
+            yield Note(f"{self._used} of the context's {plan.context} tokens are used: {_AT_THE_END[self._settings.overflow]}")
 
     def _said_once(self, events: Iterator[Event]) -> Generator[Event, None, Done | None]:
         """The events without notes that were told before; the Done is returned instead."""
@@ -363,3 +359,4 @@ class Chat:
 
 
 _WAYS_OUT = "/clear begins anew, /undo takes back, /set overflow drop or compact goes on by itself"
+_AT_THE_END = {"stop": _WAYS_OUT, "drop": "the oldest messages are left out then", "compact": "the oldest are summed up then"}

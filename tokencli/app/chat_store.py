@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tokencli.app.world import World
 from tokencli.errors import NotSaved, UsageError
-from tokencli.world.sessions import SessionLine
+from tokencli.world.sessions import SessionLine, Sessions
 from tokencli.world.sessions.session import Session
 from tokencli.world.states import States
 
@@ -16,7 +16,7 @@ class Store:
         self._told = told
         self.states: States = world.open_states()
         try:
-            self._sessions = world.open_sessions()
+            self._sessions: Sessions | None = world.open_sessions()
         except NotSaved as failure:
             self._sessions = None
             self._say(failure)
@@ -42,9 +42,8 @@ class Store:
             return None
         found = self._sessions.find(name)
         if found is None and model is None:
-            raise UsageError(
-                f"there is no saved conversation {name!r}", "name a model to begin one: tokencli chat MODEL --session NAME"
-            )
+            hint = "name a model to begin one: tokencli chat MODEL --session NAME"
+            raise UsageError(f"there is no saved conversation {name!r}", hint)
         return found or self.create(model or "", name)
 
     def find(self, name: str) -> Session:

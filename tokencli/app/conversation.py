@@ -111,10 +111,8 @@ class Conversation:
         """
         told = [self._system, f"Summary of the conversation so far:\n{summary}" if summary else None]
         system = "\n\n".join(part for part in told if part)
-        whole = len(self._messages) - self._answering
-        rest = (
-            Message(each.role, each.content) for each in self._messages[skipped : whole if upto is None else upto] if each.content
-        )
+        end = len(self._messages) - self._answering if upto is None else upto
+        rest = (Message(each.role, each.content) for each in self._messages[skipped:end] if each.content)
         return (*((Message("system", system),) if system else ()), *rest)
 
     def exported(self, kind: Literal["md", "json"], model: str) -> str:

@@ -11,8 +11,8 @@ from tokencli.errors import DoesNotFit
 _ROOM = 256  # tokens left for an answer, or an eighth of a small context
 _SUMMARY_TOKENS = 320
 _ASK_FOR_SUMMARY = (
-    "Summarise our conversation so far in at most 150 words, for yourself to go on from: facts, names, numbers, decisions and open "
-    "questions. Write only the summary."
+    "Summarise our conversation so far in at most 150 words, for yourself to go on from: facts, names, numbers, decisions and "
+    "open questions. Write only the summary."
 )
 
 
