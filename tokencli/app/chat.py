@@ -327,7 +327,8 @@ class Chat:
         stats = done.stats
         self._last, self._used = stats, stats.prompt_tokens + stats.tokens
         kept = f"{stats.cached_tokens} of {stats.prompt_tokens} tokens of the prompt were not computed again"
-        self._reuse = f"{kept}: {done.reuse or self._engine.state_note}"
+        earlier = "" if stats.cached_tokens else f"; {self._engine.state_note}"
+        self._reuse = f"{kept}: {done.reuse}{earlier}"
 
     def _warning(self, done: Done) -> Iterator[Note]:
         """The context's end, told before it comes."""

@@ -28,6 +28,7 @@ class Store:
         self.states.close()
         if self._sessions:
             self._sessions.close()
+        self._sessions = None
 
     def first(self, name: str | None, resume: bool, model: str | None) -> Session | None:
         """The session to go on with: the one of that name, made where there is none, or the latest. None: not yet any."""
