@@ -44,7 +44,7 @@ def test_json_has_the_promised_keys(tokencli: Tokencli) -> None:
     assert all(place["budget"] >= place["total"] for place in decision["plan"]["devices"])
     (cpu,) = decision["alternatives"]
     assert cpu["gpu_layers"] == 0
-    assert all(set(fix) == {"change", "bytes", "decode_factor"} for fix in decision["fixes"])
+    assert all(set(fix) >= {"change", "bytes", "decode_factor"} for fix in decision["fixes"])
     assert any("an estimate for a device that is not here" in note for note in decision["plan"]["notes"])
 
 
