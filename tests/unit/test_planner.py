@@ -246,10 +246,11 @@ def test_a_mixture_keeps_the_experts_of_the_fewest_blocks_off_a_small_card() -> 
     assert (found.device, found.gpu_layers) == ("CUDA0", BLOCKS + 1)
     assert 30 < found.cpu_moe_layers < BLOCKS
     assert on_the_card(found) <= 0 < on_the_card(found, cpu_moe_layers=found.cpu_moe_layers - 1)
-    assert found.notes == (
+    assert found.notes[:-1] == (
         f"49 of 49 layers on CUDA0, the experts of the first {found.cpu_moe_layers} blocks on the CPU: "
         "4.7 GiB may be used there, which does not hold all of the model with its context",
     )
+    assert found.notes[-1].endswith("of RAM that may be used now: what does not stay there is read from the disk again")
 
 
 def test_a_mixture_that_fits_whole_is_left_whole() -> None:
@@ -349,11 +350,11 @@ def wide(limit: int | None, **wishes: object) -> Plan:
     [
         (None, 0, None),
         (300 * MIB, 0, None),
-        (250 * MIB, 90, "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 0.2 GiB"),
+        (250 * MIB, 90, "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 250 MiB"),
         (
             128 * MIB,
             170,
-            "output.weight and 1 more (0.2 GiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 0.1 GiB",
+            "output.weight and 1 more (170 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
         ),
     ],
 )
@@ -366,7 +367,7 @@ def test_what_is_too_large_for_a_device_is_planned_on_the_cpu_and_said(limit: in
 
 def test_what_is_on_the_cpu_anyway_is_not_said() -> None:
     assert wide(128 * MIB, gpu_layers=1).notes == (
-        "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 0.1 GiB",
+        "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
     )
     assert wide(128 * MIB, gpu_layers=0).notes == ()
 

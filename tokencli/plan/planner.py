@@ -22,9 +22,8 @@ from tokencli.plan.choose import (
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
+from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.split import best_split
-
-SMALLEST_CONTEXT = 512
 
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
@@ -114,6 +113,7 @@ class Planner:
             plan = self._on_device(plan, device, wishes, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
+        plan = _noted(plan, *self._read_again(plan, budgets))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
     def _on_device(self, plan: Plan, device: Device, wishes: Wishes, budgets: Budgets) -> Plan:
@@ -153,7 +153,15 @@ class Planner:
         names, size = left_out(plan, self.target.info, limit)
         if limit is not None and names:
             what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-            yield f"{what} ({_gib(size)}) left on the CPU: {plan.device} takes no matrix, or result of one, above {_gib(limit)}"
+            why = f"{plan.device} takes no matrix, or result of one, above {limit >> 20} MiB"
+            yield f"{what} ({size >> 20} MiB) left on the CPU: {why}"
+
+    def _read_again(self, plan: Plan, budgets: Budgets) -> Iterator[str]:
+        """Mapped weights may be more than what is free of the RAM now: it works, and it costs time."""
+        host, *_ = placed(plan, self.info_for(plan))
+        if host.total > budgets.host:
+            part = f"{_gib(host.weights)} of weights are mapped for the CPU, of {_gib(budgets.host)} of RAM that may be used now"
+            yield f"{part}: what does not stay there is read from the disk again"
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
         """Bytes by which the plan exceeds its device's budget, compute buffers not counted."""
@@ -223,26 +231,6 @@ class Planner:
             saved = _total(plan, where) - _total(sized, where)
             if saved > 0 and not (where and budgets.missing(sized.devices)):
                 yield Fix(change, saved, where)
-
-
-def smaller_plans(plan: Plan, info: ModelInfo) -> Iterator[tuple[str, Plan]]:
-    """Changes that make a plan smaller, the cheapest for the user first: the cache's type, then experts on the CPU, then the
-    context, then cache and context both.
-    """
-    can_quantise = plan.kv_type == "f16" and not refusal(info, "q8_0", plan.flash_attention)
-    quantised = ("--kv-type q8_0", dataclasses.replace(plan, kv_type="q8_0")) if can_quantise else None
-    if quantised:
-        yield quantised
-    if plan.gpu_layers and plan.cpu_moe_layers < info.trunk_layers and info.experts:
-        yield "--cpu-moe all", dataclasses.replace(plan, cpu_moe_layers=info.trunk_layers)
-    context = plan.context // 2
-    shorter = []
-    while context >= SMALLEST_CONTEXT:
-        shorter.append((f"--context {context}", dataclasses.replace(plan, context=context)))
-        context //= 2
-    yield from shorter
-    if quantised:
-        yield from ((f"{change} and {quantised[0]}", dataclasses.replace(each, kv_type="q8_0")) for change, each in shorter)
 
 
 def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
