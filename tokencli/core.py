@@ -139,6 +139,17 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
+class LargeTensor:
+    """A matrix that some devices have no buffer for. `block` None is the output; `reach`: the largest tensor of its operation."""
+
+    name: str
+    block: int | None
+    bytes: int
+    reach: int
+    expert: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """All that a header tells of a model (plan/model_info.py). Tuples have one entry per block, in the order of blk.N.
 
@@ -173,6 +184,7 @@ class ModelInfo:
     mla_key_length: int | None = None
     mla_value_length: int | None = None
     index_cache: bool = False  # a sparse-attention index has a cache that these fields do not tell: ask the dry run
+    large_tensors: tuple[LargeTensor, ...] = ()
     experts: int = 0
     experts_used: int = 0
     draft_heads: int = 0
@@ -224,7 +236,9 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """Bytes on one device, by what holds them; `budget` is what the plan may use there, None where unknown."""
+    """Bytes on one device, by what holds them: the model's, and all of a draft model's in one. `budget` is what the plan may use
+    there, None where unknown.
+    """
 
     id: str
     kind: DeviceKind
@@ -233,18 +247,18 @@ class DeviceBytes:
     recurrent: int = 0
     compute: int = 0
     output: int = 0
+    draft: int = 0
     budget: int | None = None
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.recurrent + self.compute + self.output
+        return self.weights + self.kv + self.recurrent + self.compute + self.output + self.draft
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What llama.cpp would do: compute and output bytes by device, and which blocks' weights and KV caches would go where.
-
-    In `layers` the output layer is one more block after the last.
+    """What llama.cpp would do: compute, output and one copy of the state by device, and which blocks' weights and KV caches would
+    go where. `draft` of a device is the draft's compute. In `layers` the output layer is one more block after the last.
     """
 
     devices: tuple[DeviceBytes, ...]

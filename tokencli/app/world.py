@@ -1,6 +1,7 @@
 """What the stories of all commands share: what they reach for outside, and how a model, a draft and a planner come about."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ def planner_here(
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
+        functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
     )
 
 

@@ -114,6 +114,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         min_p: options.MinP = 0.05,
         seed: options.Seed = None,
         gpu_layers: options.GpuLayers = None,
+        cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         threads: options.Threads = None,
         profile: options.Profile = None,
@@ -142,7 +143,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=_wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=_wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -163,6 +164,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         profile: options.Profile = None,
         device: options.Device = None,
         gpu_layers: options.GpuLayers = None,
+        cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         kv_type: options.KvType = None,
         threads: options.Threads = None,
@@ -177,7 +179,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = _wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens)
+        wishes = _wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens)
         if load or check:
             peak = None
             if load:
@@ -200,6 +202,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
 
 def _wishes(
     gpu_layers: str | None,
+    cpu_moe: str | None,
     device: str | None,
     profile: str | None,
     context: int | None,
@@ -214,6 +217,7 @@ def _wishes(
     options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
     return Wishes(
         gpu_layers=options.gpu_layers(gpu_layers),
+        cpu_moe=options.cpu_moe(cpu_moe),
         device=device,
         profile=profile,
         context=context,

@@ -88,6 +88,13 @@ class Engine:
         (message,) = self._ask("devices", timeout=timeout)
         return [core.Device(**device) for device in message["devices"]]
 
+    def tensor_limit(self, device: str, timeout: float | None = None) -> int | None:
+        """The largest matrix in bytes that a device multiplies with, None where there is no limit. Raises EngineError."""
+        self._doing = "asking a device for its limits"
+        (message,) = self._ask("tensor_limit", timeout=timeout, device=device)
+        limit: int | None = message["bytes"]
+        return limit
+
     def dry_run(self, plan: core.Plan, timeout: float | None = None) -> core.DryRun:
         """What llama.cpp would reserve for the plan, and where it would put it. Raises EngineError, DoesNotFit."""
         self._doing = "planning"

@@ -51,6 +51,7 @@ class Opening:
     extra_buffers: bool
     rows: int
     snapshots: int  # earlier states that a recurrent model is asked to keep
+    cpu_moe_layers: int  # blocks, from the first, whose experts stay on the CPU
 
     @classmethod
     def of_target(cls, plan: Plan) -> "Opening":
@@ -68,6 +69,7 @@ class Opening:
             extra_buffers=plan.extra_buffers,
             rows=1 + depth,
             snapshots=depth,
+            cpu_moe_layers=plan.cpu_moe_layers,
         )
 
     @classmethod
@@ -75,7 +77,7 @@ class Opening:
         assert draft.file
         target = cls.of_target(plan)
         layers = ALL_LAYERS if draft.device else 0
-        return replace(target, file=draft.file, device=draft.device, gpu_layers=layers, rows=1, snapshots=0)
+        return replace(target, file=draft.file, device=draft.device, gpu_layers=layers, rows=1, snapshots=0, cpu_moe_layers=0)
 
 
 class LoadedModel:
@@ -254,6 +256,10 @@ class LoadedModel:
         parameters.n_gpu_layers = opening.gpu_layers
         parameters.use_extra_bufts = opening.extra_buffers
         parameters.devices = ctypes.cast(self._device_list(), ctypes.c_void_p)
+        if opening.cpu_moe_layers:
+            overrides = devices.experts_on_cpu(opening.cpu_moe_layers)
+            parameters.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+            self._keep.append(overrides)
         if dry:
             parameters.no_alloc, parameters.load_mode = True, _LOAD_NOTHING
         callback = llama.llama_progress_callback(lambda fraction, _data: progress(fraction))

@@ -13,7 +13,7 @@ from tokencli.engine.log import (
     CACHE_OF_BLOCK,
     WEIGHTS_OF_BLOCK,
     LogCapture,
-    add_devices,
+    beside,
     blocks_by_device,
     device_bytes,
     load_failure,
@@ -55,7 +55,7 @@ class Pair:
             gpu_layers=on_gpu,
             layers=layers,
             context=target.context,
-            devices=add_devices(places, draft_places),
+            devices=beside(places, draft_places),
             load_seconds=time.perf_counter() - start,
             draft=depth > 0,
             notes=tuple(notes),
@@ -131,7 +131,7 @@ def _load_draft(
 def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
     """What llama.cpp would reserve for compute and output, exactly, without reserving it, and where it would put each block.
 
-    The draft's own reserve is added. Raises EngineError, DoesNotFit.
+    The draft's own compute is a term beside. Raises EngineError, DoesNotFit.
     """
     kinds = {device.id: device.kind for device in list_devices()}
     log.clear()
@@ -142,7 +142,8 @@ def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
         lines = list(log.lines)
         if plan.draft and plan.draft.kind == "model":
             log.clear()
-            places = add_devices(places, _dry_reserve(llama, log, Opening.of_draft(plan, plan.draft), kinds))
+            draft = _dry_reserve(llama, log, Opening.of_draft(plan, plan.draft), kinds)
+            places = beside(places, (replace(place, output=0) for place in draft))
     finally:
         log.debug = False
     return DryRun(places, blocks_by_device(lines, WEIGHTS_OF_BLOCK), blocks_by_device(lines, CACHE_OF_BLOCK))
@@ -153,4 +154,4 @@ def _dry_reserve(llama: Any, log: LogCapture, opening: Opening, kinds: Mapping[s
     model = _open(llama, log, opening, lambda _fraction: True, dry=True)
     places = device_bytes(log.lines, kinds)
     model.close()
-    return tuple(replace(place, recurrent=0) for place in places)  # the closed form has them, with all copies
+    return places

@@ -22,7 +22,7 @@ from tokencli.decode.reply import Parts, Reply
 from tokencli.decode.speculate import Drafter, speculate
 from tokencli.decode.stats import Meter
 from tokencli.engine import wire
-from tokencli.engine.devices import list_devices
+from tokencli.engine.devices import list_devices, tensor_limit
 from tokencli.engine.library import load_library
 from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
@@ -51,6 +51,8 @@ class Worker:
         match message["do"]:
             case "devices":
                 self._write(wire.line(request, **{"is": "Devices"}, devices=list_devices()))
+            case "tensor_limit":
+                self._write(wire.line(request, **{"is": "Limit"}, bytes=tensor_limit(message["device"])))
             case "dry_run":
                 self._dry_run(request, wire.plan(message["plan"]))
             case "load":
