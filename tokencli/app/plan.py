@@ -36,8 +36,7 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
             planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
-    decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
-    return dataclasses.replace(decision, plan=decided)
+    return dataclasses.replace(decision, plan=_with_notes(decision.plan, notes))
 
 
 def _planner(engine: Engine, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
@@ -67,10 +66,10 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     Not the draft's: `check_load` has them.
     """
     target = read_model(model, world)
-    draft, _ = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
         planner = _planner(engine, target, draft, world)
-        decided = planner.decide(wishes).plan
+        decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
     return decided, compared(without_draft(as_reserved(decided, info)), without_draft(found))
@@ -79,10 +78,10 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
 def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check], Peak]:
     """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
     target = read_model(model, world)
-    draft, _ = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
-        planner = _planner(engine, target, draft, world)
-        decided = planner.decide(wishes).plan
+        decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
+        limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)
         for _ in engine.generate(_long_prompt(decided)):
@@ -91,24 +90,29 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
             host=engine.peak_bytes(),
             devices={device.id: before[device.id] - device.free_bytes for device in engine.devices() if device.kind != "cpu"},
         )
-        limit = engine.tensor_limit(decided.device) if decided.device else None
     assert isinstance(loaded, Loaded)
-    places = as_reserved(decided, target.info)
-    more = _mapped_between(target, decided.gpu_layers, decided.cpu_moe_layers, limit)
-    more_of_draft = 0
-    if draft and decided.draft:
-        on_device = decided.draft.device is not None
-        layers = draft.info.offloadable_layers if on_device else 0
-        more_of_draft = _mapped_between(draft, layers, 0, limit if on_device else None)
-    as_logged = (
+    return decided, compared(_as_logged(decided, target, draft, limit), loaded.devices), peak
+
+
+def _with_notes(plan: Plan, notes: list[str]) -> Plan:
+    return dataclasses.replace(plan, notes=(*notes, *plan.notes))
+
+
+def _as_logged(plan: Plan, target: ModelFile, draft: ModelFile | None, limit: int | None) -> tuple[DeviceBytes, ...]:
+    """The plan's bytes as llama.cpp logs them: as the host's weights the mapped range of a file, what is on a device between too."""
+    more, more_of_draft = _mapped_between(target, plan.gpu_layers, plan.cpu_moe_layers, limit), 0
+    if draft and plan.draft and plan.draft.device:
+        more_of_draft = _mapped_between(draft, draft.info.offloadable_layers, 0, limit)
+    elif draft:
+        more_of_draft = _mapped_between(draft, 0, 0, None)
+    return tuple(
         dataclasses.replace(place, weights=place.weights + more, draft=place.draft + more_of_draft) if place.id == HOST else place
-        for place in places
+        for place in as_reserved(plan, target.info)
     )
-    return decided, compared(tuple(as_logged), loaded.devices), peak
 
 
 def _mapped_between(file: ModelFile, gpu_layers: int, cpu_moe_layers: int, limit: int | None) -> int:
-    """llama.cpp logs the mapped range of a file as the host's weights, with what is on the device in between: so much more."""
+    """By how much the mapped range of a file is more than what is used of it on the host."""
     names = {each.name for each in refused(file.info, limit)}
     mapped = mapped_bytes(gguf_file.read_header(Path(file.model.file)), gpu_layers, cpu_moe_layers, names)
     return mapped - host_weights(seen_by(file.info, limit), gpu_layers, cpu_moe_layers)
