@@ -23,6 +23,7 @@ from tokencli.cli.code_colours import Above, CodeColours
 from tokencli.decode.text import EscapeStripper
 
 LEAST_ROOM = 8  # cells for text; deeper nesting loses its marks instead
+DEEPEST = 60  # blocks in blocks; a list counts for two
 LEAST_COLUMN = 6  # a table with less for each column is shown row by row
 LISTS = ("bullet_list", "ordered_list")
 _WIDE = "\u2e80-\u9fff\ua000-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
@@ -44,14 +45,17 @@ class Rendered(NamedTuple):
 class Resumed(NamedTuple):
     """What a page must know of the text above it, which is shown already.
 
-    `begun`: there is some; `gap`: a blank line belongs between; `number`: of the list item it begins with; `code`: the lines
-    above in its first block.
+    `begun`: there is some; `number`: of the list item that the page begins with; `code`: the lines above in its first block.
     """
 
     begun: bool = False
-    gap: bool = False
     number: int | None = None
     code: Above | None = None
+
+    @property
+    def new_block(self) -> bool:
+        """Whether the page begins with a block of its own, not with more of the one above."""
+        return self.number is None and self.code is None
 
 
 NEW = Resumed()
@@ -62,7 +66,7 @@ class Markdown:
 
     def __init__(self, *, colour: bool = True) -> None:
         self.colour = colour
-        self.parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("reference")
+        self.parser = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable(["table", "strikethrough"]).disable("reference")
         self.colours = CodeColours()
 
     def page(self, source: str, resumed: Resumed = NEW) -> "Page":
@@ -85,13 +89,13 @@ class Page:
         for block in self.blocks:
             first = block is self.blocks[0]
             shown = self._block(block, max(width, LEAST_ROOM), self._resumed if first else NEW)
-            if shown.lines and (self._resumed.gap if first else lines or self._resumed.begun):
+            if shown.lines and (lines or self._resumed.begun) and (self._resumed.new_block or not first):
                 lines.append(Text())
             final = len(lines) + shown.final
             lines += shown.lines
         return Rendered(lines, final)
 
-    def blank_before(self, node: SyntaxTreeNode) -> bool:
+    def _blank_before(self, node: SyntaxTreeNode) -> bool:
         """Whether the source has a blank line above this block."""
         line, _ = node.map or (0, 0)
         return line > 0 and not self.source_lines[line - 1].strip(" \t>")
@@ -117,7 +121,7 @@ class Page:
                 return self._list(node, width)
             case "blockquote":
                 mark = Text("▌ ", _QUOTE)
-                return _marked(mark, mark, self._children(node, width), width)
+                return _marked(mark, mark, self._children(node, _room(width, mark.plain)), width)
             case "list_item":
                 return self._children(node, width)
             case "fence" | "code_block" | "html_block":
@@ -148,7 +152,7 @@ class Page:
         final = 0
         for index, child in enumerate(node.children):
             shown = render(index, child)
-            if lines and shown.lines and self.blank_before(child):
+            if lines and shown.lines and self._blank_before(child):
                 lines.append(Text())
             final = len(lines) + shown.final
             lines += shown.lines
@@ -238,9 +242,9 @@ def _folded(line: Text, width: int) -> list[Text]:
 
 def _marked(first: Text, rest: Text, inner: Rendered, width: int) -> Rendered:
     if width - len(first) < LEAST_ROOM:
-        return inner
+        return Rendered(inner.lines or [Text()], inner.final)
     lines = inner.lines or [Text()]
-    marked = [(rest if index else first) + line for index, line in enumerate(lines)]
+    marked = [Text.assemble(rest if index else first, line) for index, line in enumerate(lines)]
     for line in marked:
         line.rstrip()
     return Rendered(marked, inner.final)

@@ -71,12 +71,12 @@ class MarkdownStream:
         start, _ = last.map or (0, 0)
         keep = page.source_lines[start:]
         if len(page.blocks) > 1:
-            self._resumed = Resumed(begun, gap=begun)
+            self._resumed = Resumed(begun)
         if last.type in LISTS and len(last.children) > 1:
             item = last.children[-1]
             number = page.first_number(last) + len(last.children) - 1
             keep = page.source_lines[(item.map or (0, 0))[0] :]
-            self._resumed = Resumed(begun, page.blank_before(item), number)
+            self._resumed = Resumed(begun, number)
         elif last.type == "fence":
             lines, above = page.code(last, self._resumed)
             if lines:

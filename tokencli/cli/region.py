@@ -53,7 +53,8 @@ class Region:
         return [max(1, -(-line.cells // columns)) if columns else 1 for line in self._drawn]
 
     def _line(self, text: Text) -> "_Line":
-        return _Line("".join(self._ansi(part.text, part.style) for part in text.render(self._console)), text.cell_len)
+        parts = Text.assemble(text).render(self._console)  # assembled, for a text without spans renders without its style
+        return _Line("".join(self._ansi(part.text, part.style) for part in parts), text.cell_len)
 
     def _ansi(self, text: str, style: Style | None) -> str:
         if not style:
