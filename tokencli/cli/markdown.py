@@ -109,7 +109,7 @@ class Page:
         """A code block's lines in colours, without empty ones at the end; and what is above a line below them."""
         above = resumed.code or Above()
         lines = []
-        content = EscapeStripper().feed(node.content).expandtabs(4).rstrip()
+        content = node.content.expandtabs(4).rstrip(" \n")
         for source in re.split(" *\n", content) if content else ():
             line, above = self._markdown.colours.line(node.info if node.type == "fence" else "", above, source)
             lines.append(line)
