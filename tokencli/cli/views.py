@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from tokencli.cli.terminal import Terminal
@@ -11,7 +12,7 @@ from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
 
 _CLEAR_LINE = "\r\x1b[K"
-_DIM, _DRAFTED, _RESET = "\x1b[2m", "\x1b[32m", "\x1b[0m"
+DIM, RESET, _DRAFTED = "\x1b[2m", "\x1b[0m", "\x1b[32m"
 
 
 class RunView:
@@ -24,25 +25,21 @@ class RunView:
         self._terminal = terminal
         self._quiet = quiet
         self._json = as_json
-        self._answer = _Channel(terminal.shows_answer)
-        self._thoughts = _Channel(terminal.stderr.isatty())
+        self._aside = Aside(terminal, quiet=quiet)
+        self._answer = Channel(terminal.shows_answer)
+        self._thoughts = Channel(terminal.stderr.isatty())
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
-        self._progress = False
         self._thinking = False
         self.plan: Plan | None = None
         self.done: Done | None = None
 
     def show(self, event: RunEvent) -> None:
         match event:
-            case Note(text):
-                self._note(text)
-            case Loading(fraction):
-                self._show_progress(f"loading {100 * fraction:3.0f} %")
-            case Prefilling(done, total) if done:
-                self._show_progress(f"reading the prompt: {done} of {total} tokens")
+            case Note() | Loading() | Prefilling():
+                self._aside.show(event)
             case Planned(plan):
                 self.plan = plan
-                self._show_progress("reading the prompt")
+                self._aside.progress("reading the prompt")
             case Text(kind, text, drafted):
                 self._parts[kind].append(text)
                 self._show_text(kind, text, drafted)
@@ -51,7 +48,7 @@ class RunView:
 
     def close(self) -> None:
         """End the output: rest of the text, the summary line, or the JSON object."""
-        self._clear_progress()
+        self._aside.clear()
         if self._json:
             self._terminal.stdout.write(json.dumps(self._object(), ensure_ascii=False) + "\n")
         else:
@@ -60,12 +57,12 @@ class RunView:
             if any(self._parts["answer"]):
                 self._terminal.stdout.write("\n")
         self._terminal.stdout.flush()
-        if self.done and self.plan and not self._quiet and not self._json:
-            self._line(summary(self.plan, self.done))
+        if self.done and self.plan and not self._json:
+            self._aside.line(summary(self.plan, self.done))
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
-        self._clear_progress()
+        self._aside.clear()
         if self._json:
             return
         self._end_thinking()
@@ -82,14 +79,14 @@ class RunView:
         }
 
     def _show_text(self, kind: str, text: str, drafted: bool) -> None:
-        self._clear_progress()
+        self._aside.clear()
         if self._json:
             return
         if kind == "answer":
             self._end_thinking()
             shown = self._answer.feed(text)
             coloured = drafted and shown and self._terminal.colours_answer
-            self._write_answer(f"{_DRAFTED}{shown}{_RESET}" if coloured else shown)
+            self._write_answer(f"{_DRAFTED}{shown}{RESET}" if coloured else shown)
         elif not self._quiet:
             self._write_thought(self._thoughts.feed(text))
 
@@ -99,7 +96,7 @@ class RunView:
             self._terminal.stdout.flush()
 
     def _write_thought(self, text: str) -> None:
-        dim = _DIM if self._terminal.shows_colour and not self._thinking else ""
+        dim = DIM if self._terminal.shows_colour and not self._thinking else ""
         self._thinking = True
         self._terminal.stderr.write(dim + text)
         self._terminal.stderr.flush()
@@ -107,33 +104,65 @@ class RunView:
     def _end_thinking(self) -> None:
         if self._thinking:
             self._thinking = False
-            reset = _RESET if self._terminal.shows_colour else ""
+            reset = RESET if self._terminal.shows_colour else ""
             self._terminal.stderr.write(self._thoughts.flush() + reset + "\n\n")
             self._terminal.stderr.flush()
 
-    def _note(self, text: str) -> None:
-        self._clear_progress()
-        if not self._quiet:
-            self._line(f"note: {text}")
 
-    def _line(self, text: str) -> None:
-        self._terminal.stderr.write(one_line(text) + "\n")
-        self._terminal.stderr.flush()
+class Aside:
+    """What stands beside the answer, on stderr: notes, one line each, and progress that is gone before anything else comes.
 
-    def _show_progress(self, text: str) -> None:
+    With `quiet` only errors are shown.
+    """
+
+    def __init__(self, terminal: Terminal, *, quiet: bool) -> None:
+        self._terminal = terminal
+        self._quiet = quiet
+        self._in_progress = False
+
+    def show(self, event: Note | Loading | Prefilling) -> None:
+        match event:
+            case Note(text):
+                self.line(f"note: {text}")
+            case Loading(fraction):
+                self.progress(f"loading {100 * fraction:3.0f} %")
+            case Prefilling(done, total) if done:
+                self.progress(f"reading the prompt: {done} of {total} tokens")
+
+    def line(self, text: str, *, dim: bool = False) -> None:
+        if self._quiet:
+            self.clear()
+        else:
+            shown = one_line(text)
+            self._write(f"{DIM}{shown}{RESET}" if dim and self._terminal.shows_colour else shown)
+
+    def error(self, error: TokencliError) -> None:
+        self._write(error_line(error))
+
+    def table(self, lines: Iterable[str]) -> None:
+        """Lines asked for, their spaces kept."""
+        for line in lines:
+            self._write(EscapeStripper().feed(line))
+
+    def progress(self, text: str) -> None:
         if self._terminal.shows_progress and not self._quiet:
             self._terminal.stderr.write(f"{_CLEAR_LINE}{text}")
             self._terminal.stderr.flush()
-            self._progress = True
+            self._in_progress = True
 
-    def _clear_progress(self) -> None:
-        if self._progress:
+    def clear(self) -> None:
+        if self._in_progress:
             self._terminal.stderr.write(_CLEAR_LINE)
             self._terminal.stderr.flush()
-            self._progress = False
+            self._in_progress = False
+
+    def _write(self, line: str) -> None:
+        self.clear()
+        self._terminal.stderr.write(line + "\n")
+        self._terminal.stderr.flush()
 
 
-class _Channel:
+class Channel:
     """Model text on its way to a stream: stripped of terminal escapes where a terminal would obey them."""
 
     def __init__(self, is_terminal: bool) -> None:
@@ -175,6 +204,13 @@ def placement(plan: Plan) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def size(size: int | None) -> str:
+    """Bytes in people's units."""
+    if size is None:
+        return "?"
+    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{size / 2**20:.0f} MiB"
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
