@@ -48,7 +48,7 @@ DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens 
 ShowDraft = Annotated[bool, typer.Option("--show-draft", help="Colour the tokens that the draft had guessed.")]
 ChatModel = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="An alias or a .gguf file; the session's own if not given.", show_default=False),
+    typer.Argument(metavar="MODEL", help="An alias or a .gguf file; the session's own if not given.", show_default=False),
 ]
 GoOn = Annotated[bool, typer.Option("--continue", help="Go on with the latest conversation.")]
 Session = Annotated[str | None, _option("--session", "NAME", "Go on with this conversation, or begin it.")]
