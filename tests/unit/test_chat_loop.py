@@ -274,9 +274,17 @@ class Keyboard:
             read.append(self.source.read())
         return read[:-1]
 
-    def when(self, text: str, keys: str) -> None:
-        """Types the keys as soon as the text stands in the line: what comes of a key may take its time."""
-        self.source._session.default_buffer.on_text_changed += lambda buffer: buffer.text == text and self._pipe.send_text(keys)
+    def when(self, text: str, keys: str, *, offered: bool = False) -> None:
+        """Types the keys once, as soon as the text stands in the line (and completions are offered): that may take its time."""
+        buffer = self.source._session.default_buffer
+        waiting = [keys]
+
+        def look(_: object) -> None:
+            if waiting and buffer.text == text and (not offered or (buffer.complete_state and buffer.complete_state.completions)):
+                self._pipe.send_text(waiting.pop())
+
+        buffer.on_text_changed += look
+        buffer.on_completions_changed += look
 
     def talks(self, *keys: str) -> int:
         self._pipe.send_text("".join(keys))
@@ -360,9 +368,11 @@ class TestLineEditor:
         assert keyboard.chat.asked[1:] == [("say", "helo"), ("edit", "helo!")]
 
     def test_tab_completes(self, keyboard: Keyboard) -> None:
-        keyboard.when("/model", " sm\t")
+        keyboard.when("/mod", "\t", offered=True)
+        keyboard.when("/model", " sm")
+        keyboard.when("/model sm", "\t", offered=True)
         keyboard.when("/model smollm2-135m", ENTER)
-        keyboard._pipe.send_text("/mod\t")
+        keyboard._pipe.send_text("/mod")
         assert keyboard.source.read() == "/model smollm2-135m"
 
     def test_files_are_completed(self, keyboard: Keyboard, tmp_path: Path) -> None:
