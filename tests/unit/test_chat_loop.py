@@ -177,7 +177,7 @@ class TestAtAPlainTerminal:
     def test_the_prompt_is_on_stderr(self) -> None:
         code, out, err, _ = talked('"""a\nb"""\n', stdin=Screen)
         assert (code, out) == (0, "You said: a\nb\n")
-        assert err.startswith("tiny, conversation now; /help tells what can be typed\n>>> ... ")
+        assert err.startswith("tiny, all layers on the CPU; conversation now; /help tells what can be typed\n>>> ... ")
 
     def test_a_cut_answer_is_kept_and_the_conversation_goes_on(self) -> None:
         code, out, err, asked = talked("one\ntwo\n", cut, stdin=Screen)
@@ -240,6 +240,20 @@ class TestAtAPlainTerminal:
         assert (code, out) == (0, "You said: hi\n")
         assert HOW_TO_LEAVE in err
         assert talked("hi\n", stdin=Twice)[:2] == (130, "")
+
+    def test_ctrl_c_just_after_an_answer_does_not_leave(self) -> None:
+        class Pressed(LineSource):
+            presses = 1
+
+            def read(self, begun: str = "", status: str = "") -> str | None:
+                if self.presses:
+                    self.presses -= 1
+                    raise KeyboardInterrupt
+                return super().read(begun, status)
+
+        terminal = Terminal(Screen("hi\n"), io.StringIO(), io.StringIO(), {})
+        assert ChatLoop(FakeChat(), Pressed(terminal), terminal).run() == 0
+        assert terminal.stdout.getvalue() == "You said: hi\n"
 
     def test_a_conversation_taken_up_is_shown_from_its_last_message(self) -> None:
         chat = FakeChat()

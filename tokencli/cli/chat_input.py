@@ -19,6 +19,7 @@ from prompt_toolkit.output import ColorDepth, Output
 from tokencli.cli.chat_lines import CONTINUATION, HOW_TO_LEAVE, PROMPT, is_open, without_surrogates
 from tokencli.cli.chat_words import ChatWords
 from tokencli.cli.terminal import Terminal
+from tokencli.errors import Interrupted
 
 _PASTES_MARKED = "\x1b[?2004h"
 _PASTES_UNMARKED = "\x1b[?2004l"
@@ -55,6 +56,7 @@ class PromptSource:
             key_bindings=self._bindings(),
             tempfile_suffix=".md",
             color_depth=None if terminal.colours_answer else ColorDepth.DEPTH_1_BIT,
+            enable_suspend=True,
             input=input,
             output=output,
         )
@@ -105,7 +107,8 @@ class PromptSource:
         @bindings.add("<sigint>")
         def _interrupt(event: KeyPressEvent) -> None:
             if self._asked_to_leave:
-                event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+                event.app.exit(exception=Interrupted("interrupted"), style="class:aborting")
+                return
             self._session.default_buffer.reset()
             self._asked_to_leave = True
 

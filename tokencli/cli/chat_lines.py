@@ -1,8 +1,10 @@
 '''What makes a message out of lines: one line, or a """ block. Reads them from a stream; the line editor is in chat_input.'''
 
+import contextlib
 from typing import Protocol
 
 from tokencli.cli.terminal import Terminal
+from tokencli.errors import Interrupted
 
 PROMPT, CONTINUATION = ">>> ", "... "
 HOW_TO_LEAVE = "Ctrl-C again or Ctrl-D leaves; /help tells what can be typed"
@@ -17,7 +19,7 @@ class Source(Protocol):
         """Whether a person types: then an interrupt cuts an answer and no more, and an error does not count at the end."""
 
     def read(self, begun: str = "", status: str = "") -> str | None:
-        """The next message as it was typed, None at the end of input. Raises KeyboardInterrupt for two Ctrl-C in a row.
+        """The next message as it was typed, None at the end of input. Raises Interrupted for two Ctrl-C in a row.
 
         `begun`: text to begin with, and `status`: the status line, both for an editor.
         """
@@ -63,13 +65,13 @@ class LineSource:
         pass
 
     def read(self, begun: str = "", status: str = "") -> str | None:
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             return self._message()
-        except KeyboardInterrupt:
-            if not self.interactive:
-                raise
+        if self.interactive:
             self._show(f"\n{HOW_TO_LEAVE}\n")
-            return self._message()
+            with contextlib.suppress(KeyboardInterrupt):
+                return self._message()
+        raise Interrupted("interrupted")
 
     def _message(self) -> str | None:
         if self._terminal.stdin is None:  # started without any

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tokencli.cli.chat_commands import perform
 from tokencli.cli.chat_lines import Source, block
-from tokencli.cli.chat_view import EventView, answer_view, shortened, status_line
+from tokencli.cli.chat_view import EventView, answer_view, greeting, shortened, status_line
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, summary
 from tokencli.core import Done, Event
@@ -13,8 +13,6 @@ from tokencli.errors import Interrupted, TokencliError
 
 if TYPE_CHECKING:
     from tokencli.app.chat import Chat
-
-_INTERRUPTED = Interrupted.exit_code
 
 
 class ChatLoop:
@@ -37,13 +35,15 @@ class ChatLoop:
         """The exit code. Raises what makes it impossible to begin."""
         self._show(self.chat.open())
         if self.interactive:
-            self._aside.line(f"{self.chat.model}, conversation {self.chat.stats().session}; /help tells what can be typed")
+            self._aside.line(greeting(self.chat.model, self.chat.stats()))
         self.recall()
         while not self._left:
             try:
                 typed = self._read()
-            except KeyboardInterrupt:
-                return _INTERRUPTED
+            except KeyboardInterrupt:  # meant for an answer that had just ended
+                continue
+            except Interrupted as twice:
+                return twice.exit_code
             if typed is None:
                 break
             if typed.strip():
@@ -110,7 +110,7 @@ class ChatLoop:
                 self._code = 0
         except (Interrupted, KeyboardInterrupt):
             self._aside.line("interrupted")
-            self._left, self._code = not self.interactive, _INTERRUPTED
+            self._left, self._code = not self.interactive, Interrupted.exit_code
         except TokencliError as error:
             self._aside.error(error)
             self._code = error.exit_code

@@ -96,6 +96,11 @@ class EventView:
         self._answer.abandon()
 
 
+def greeting(model: str, stats: "ChatStats") -> str:
+    placed = f", {placement(stats.plan)}" if stats.plan else ""
+    return f"{model}{placed}; conversation {stats.session}; /help tells what can be typed"
+
+
 def status_line(model: str, stats: "ChatStats") -> str:
     """Model, context used, speed of the last answer, acceptance, memory: what is known of them."""
     last = stats.last
