@@ -1,13 +1,12 @@
 """Ways to open the zoo's models, what plan/memory.py says of each, and llama.cpp's own figures to hold against it.
 
-`cases` names them, `predicted` is ours, `measured` asks llama.cpp in one subprocess (zoo_measure.py). On lavapipe a few
-tensors stay on the host that a GPU would take: `refused_by_lavapipe` tells them by llama.cpp's own rule.
+`cases` names them, `predicted` is ours, `measured` asks llama.cpp in one subprocess (zoo_measure.py). On lavapipe tensors
+stay on the host that most GPUs would take (memory.seen_by).
 """
 
 import dataclasses
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from tests import zoo
 from tests.zoo_measure import Case
 from tokencli.core import Draft, Model, ModelInfo, Plan
-from tokencli.header import Tensor
 from tokencli.plan import memory
 from tokencli.plan.model_info import model_info
 from tokencli.world.ghost import Ghosts, Part
@@ -27,8 +25,7 @@ ENVIRONMENT = {"GGML_VK_VISIBLE_DEVICES": "0", "GGML_NO_BACKTRACE": "1"}
 TERMS = ("weights", "kv", "recurrent", "output")
 Bytes = dict[tuple[str, str], float]  # by term and place: CPU, or the device
 
-_LAVAPIPE_BUFFER = 128 << 20  # its maxStorageBufferRange
-_PROBED = 512  # tokens that weight_buft_supported in llama-model-loader.cpp tries an operation with
+LAVAPIPE_BUFFER = 128 << 20  # its maxStorageBufferRange
 
 
 @functools.cache
@@ -96,48 +93,31 @@ def plan(name: str, case: Case) -> Plan:
 
 
 def predicted(name: str, case: Case) -> Bytes:
-    """By memory.placed without mmap, as a dry run maps nothing; but the output as it is reserved, for one row, and what lavapipe
-    refuses moved to the host.
-    """
-    places = memory.placed(plan(name, case), info(name), mapped=False)
+    """By memory.placed without mmap, as a dry run maps nothing; but the output as it is reserved, for one row."""
+    on_device = case.device and case.gpu_layers
+    seen = memory.seen_by(info(name), LAVAPIPE_BUFFER if on_device else None)
+    places = memory.placed(plan(name, case), seen, mapped=False)
     sizes = {(term, place.id): float(getattr(place, term)) for place in places for term in TERMS}
     sizes["output", memory.HOST] = memory.output_bytes(info(name), 1)
-    if case.device:
-        refused, twice = refused_by_lavapipe(name, case)
-        sizes["weights", case.device] -= refused
-        sizes["weights", memory.HOST] += refused - twice
+    if case.device and on_device:
+        sizes["weights", case.device] -= _without_kernel(name, case)
+        sizes["weights", memory.HOST] += _without_kernel(name, case) + _copied_before(info(name))
     return sizes
 
 
-def refused_by_lavapipe(name: str, case: Case) -> tuple[int, int]:
-    """Bytes of the device's tensors that stay on the host: too large for it, or of an operation that Vulkan does not have.
-
-    The copy of a tied model's embeddings is not made then: the second number.
-    """
-    first, tied = memory.first_gpu_block(info(name).layers, case.gpu_layers), 0
-    refused = 0
-    for tensor in zoo.parsed(name).tensors:
-        block = tensor.name.split(".")[1] if tensor.name.startswith("blk.") else ""
-        output = tensor.name in ("output.weight", *(["token_embd.weight"] if info(name).tied else [])) and case.gpu_layers
-        expert = "_exps" in tensor.name and int(block) < case.cpu_moe_layers
-        placed = output or (block and first <= int(block) < info(name).trunk_layers and not expert)
-        placed = placed or (not block and "altup" in tensor.name and case.gpu_layers)
-        placed = placed or (tensor.name.startswith("per_layer_model_proj") and first == 0)
-        if placed and _refused(tensor, info(name)):
-            refused += tensor.bytes
-            once = tensor.name == "token_embd.weight" and info(name).architecture not in memory.COPIED_BEFORE
-            tied += tensor.bytes if once else 0
-    return refused, tied
+def _without_kernel(name: str, case: Case) -> int:
+    """Bytes of the device's tensors that only Mamba's first scan uses, which llama.cpp's Vulkan backend does not have."""
+    if info(name).architecture != "mamba":
+        return 0
+    first = memory.first_gpu_block(info(name).layers, case.gpu_layers)
+    scans = [tensor for tensor in zoo.parsed(name).tensors if tensor.name.endswith("ssm_a")]
+    return sum(tensor.bytes for tensor in scans if int(tensor.name.split(".")[1]) >= first)
 
 
-def _refused(tensor: Tensor, model: ModelInfo) -> bool:
-    """weight_buft_supported, with ggml_backend_vk_device_supports_op: neither the tensor nor the result of a trial fits."""
-    if len(tensor.shape) == 1:
-        return False
-    if tensor.name.endswith("ssm_a"):
-        return model.architecture == "mamba"
-    used = model.experts_used if "_exps" in tensor.name else math.prod(tensor.shape[2:])
-    return max(tensor.bytes, 4 * tensor.shape[1] * _PROBED * used) > _LAVAPIPE_BUFFER and not tensor.name.endswith("bias")
+def _copied_before(model: ModelInfo) -> int:
+    """A copy of the embeddings that comes before them is a second one on the host, too, where nothing is mapped."""
+    copies = [each for each in memory.refused(model, LAVAPIPE_BUFFER) if each.block is None and each.name == "token_embd.weight"]
+    return sum(each.bytes for each in copies) if model.architecture in memory.COPIED_BEFORE else 0
 
 
 def measured(wanted: dict[str, tuple[str, Case]], folder: Path, timeout: float = 300) -> dict[str, Bytes | str]:

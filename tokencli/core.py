@@ -10,6 +10,7 @@ from typing import Literal
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
 TextKind = Literal["answer", "reasoning"]
+Thinking = Literal["on", "off", "low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,34 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """An answer that was broken off, as it was shown: the next one goes on from here. Without an answer: in its reasoning."""
+
+    reasoning: str = ""
+    answer: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.answer)
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One answer wanted from a loaded model. `max_tokens` None: until the model or the context ends."""
+    """One answer wanted from a loaded model. `max_tokens` None: until the model or the context ends.
+
+    `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
+    `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
+    """
 
     messages: tuple[Message, ...]
     sampling: Sampling
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     show_draft: bool = False
+    thinking: Thinking = "on"
+    max_thinking: int | None = None
+    template: str | None = None
+    begun: Begun = Begun()
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +139,17 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
+class LargeTensor:
+    """A matrix that some devices have no buffer for. `block` None is the output; `reach`: the largest tensor of its operation."""
+
+    name: str
+    block: int | None
+    bytes: int
+    reach: int
+    expert: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """All that a header tells of a model (plan/model_info.py). Tuples have one entry per block, in the order of blk.N.
 
@@ -152,6 +184,7 @@ class ModelInfo:
     mla_key_length: int | None = None
     mla_value_length: int | None = None
     index_cache: bool = False  # a sparse-attention index has a cache that these fields do not tell: ask the dry run
+    large_tensors: tuple[LargeTensor, ...] = ()
     experts: int = 0
     experts_used: int = 0
     draft_heads: int = 0
@@ -203,7 +236,9 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """Bytes on one device, by what holds them; `budget` is what the plan may use there, None where unknown."""
+    """Bytes on one device, by what holds them: the model's, and all of a draft model's in one. `budget` is what the plan may use
+    there, None where unknown.
+    """
 
     id: str
     kind: DeviceKind
@@ -212,18 +247,18 @@ class DeviceBytes:
     recurrent: int = 0
     compute: int = 0
     output: int = 0
+    draft: int = 0
     budget: int | None = None
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.recurrent + self.compute + self.output
+        return self.weights + self.kv + self.recurrent + self.compute + self.output + self.draft
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What llama.cpp would do: compute and output bytes by device, and which blocks' weights and KV caches would go where.
-
-    In `layers` the output layer is one more block after the last.
+    """What llama.cpp would do: compute, output and one copy of the state by device, and which blocks' weights and KV caches would
+    go where. `draft` of a device is the draft's compute. In `layers` the output layer is one more block after the last.
     """
 
     devices: tuple[DeviceBytes, ...]
@@ -326,9 +361,15 @@ class Loading:
     fraction: float
 
 
+OWN_TEMPLATE = "own"
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user."""
+    """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user.
+
+    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None.
+    """
 
     gpu_layers: int
     layers: int
@@ -337,6 +378,7 @@ class Loaded:
     load_seconds: float
     draft: bool = False
     notes: tuple[str, ...] = ()
+    template: str | None = OWN_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +398,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`."""
+
     finish_reason: FinishReason
     stats: Stats
     notes: tuple[str, ...] = ()
+    reuse: str | None = None
 
 
 Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done

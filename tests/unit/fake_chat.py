@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.unit.test_views import DONE, ON_CPU, STATS
-from tokencli.app.chat import ChatStats, ChatWishes, SessionLine, Shown
+from tokencli.app.chat import ChatStats, ChatWishes
 from tokencli.core import Done, Event, Loading, Planned, Prefilling, Text
 from tokencli.errors import ModelNotFound, TokencliError, UsageError
+from tokencli.world.sessions import SessionLine, StoredMessage
 
+SAVED = [SessionLine("blue sky", "tiny", 4, 1.8e9, "Why is\nthe sky blue?"), SessionLine("plans", "big", 2, 1.7e9, "Go")]
 Answer = Callable[[str], Iterator[Event]]
 
 
@@ -32,6 +34,23 @@ def cut(_: str) -> Iterator[Event]:
     yield Done("cancelled", STATS)
 
 
+class FakeStore:
+    """Saved conversations without a model; `told`: what goes beside."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        told("the file was moved")
+
+    def lines(self, search: str | None) -> list[SessionLine]:
+        return FakeChat().sessions(search)
+
+    def delete(self, name: str) -> None:
+        self.asked.append(("delete", name))
+
+    def close(self) -> None:
+        self.asked.append(("close",))
+
+
 class FakeChat:
     """`asked` holds what was called with what, in order."""
 
@@ -41,12 +60,8 @@ class FakeChat:
         self.asked: list[tuple[str, ...]] = []
         self.model = wishes.model or "tiny"
         self.system: str | None = None
-        self.messages: tuple[Shown, ...] = ()
+        self.messages: tuple[StoredMessage, ...] = ()
         self.settings = {"temperature": "0.8", "top-k": "40", "overflow": "stop"}
-        self.saved = [
-            SessionLine("blue sky", "tiny", 4, 1.8e9, "Why is\nthe sky blue?"),
-            SessionLine("plans", "big", 2, 1.7e9, "Go"),
-        ]
         self.memory_bytes: int | None = 1 << 29
 
     def __enter__(self) -> "FakeChat":
@@ -64,11 +79,11 @@ class FakeChat:
         return ChatStats(ON_CPU, STATS, 812, len(self.messages), "the whole prompt was known", self.memory_bytes, "now")
 
     def sessions(self, search: str | None = None) -> list[SessionLine]:
-        return [each for each in self.saved if not search or search in each.name + each.first]
+        return [each for each in SAVED if not search or search in each.name + each.first]
 
     def _answer(self, name: str, text: str) -> Iterator[Event]:
         self.asked.append((name, text))
-        self.messages += (Shown("user", text), Shown("assistant", "…"))
+        self.messages += (StoredMessage("user", text), StoredMessage("assistant", "…"))
         yield from self.reply(text)
 
     def say(self, text: str) -> Iterator[Event]:
@@ -94,7 +109,7 @@ class FakeChat:
     def load(self, name: str) -> Iterator[Event]:
         self.asked.append(("load", name))
         yield Loading(0.5)
-        self.messages = (Shown("user", "old question"), Shown("assistant", "old answer"))
+        self.messages = (StoredMessage("user", "old question"), StoredMessage("assistant", "old answer"))
 
     def undo(self) -> str | None:
         if not self.messages:
@@ -113,9 +128,8 @@ class FakeChat:
             raise UsageError(f"temperature {value} is not a number", "give a value from 0 to 100")
         self.settings[name] = value
 
-    def think(self, mode: str) -> str | None:
+    def think(self, mode: str) -> None:
         self.asked.append(("think", mode))
-        return "the template knows no reasoning" if mode == "low" else None
 
     def read(self, path: Path) -> int:
         self.asked.append(("read", str(path)))

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.unit.fake_chat import FakeChat
-from tokencli.app.chat import Shown
 from tokencli.cli.chat_commands import COMMANDS, find, perform
 from tokencli.cli.chat_words import ChatWords
 from tokencli.errors import ModelNotFound, UsageError
+from tokencli.world.sessions import StoredMessage
 
 
 class FakeTalk:
@@ -143,7 +143,12 @@ def test_what_the_conversation_refuses_comes_through() -> None:
 
 def test_edit_alone_opens_the_last_message_or_teaches() -> None:
     talk = FakeTalk()
-    talk.chat.messages = (Shown("user", "first"), Shown("assistant", "a"), Shown("user", "two\nlines"), Shown("assistant", "b"))
+    talk.chat.messages = (
+        StoredMessage("user", "first"),
+        StoredMessage("assistant", "a"),
+        StoredMessage("user", "two\nlines"),
+        StoredMessage("assistant", "b"),
+    )
     perform("/edit", talk)
     assert talk.did == [("begin", "/edit two\nlines")]
     talk.interactive = False
@@ -152,7 +157,7 @@ def test_edit_alone_opens_the_last_message_or_teaches() -> None:
 
 def test_undo_says_what_was_taken_back() -> None:
     talk = FakeTalk()
-    talk.chat.messages = (Shown("user", "two\nlines"), Shown("assistant", "b"))
+    talk.chat.messages = (StoredMessage("user", "two\nlines"), StoredMessage("assistant", "b"))
     perform("/undo", talk)
     assert talk.said == ["taken back: two lines"]
 
@@ -179,7 +184,6 @@ def test_show_tells_where_one_is() -> None:
 def test_stats_tell_what_was_not_computed_again() -> None:
     said = "\n".join(performed("/stats").said)
     assert "context  812 of 4096 tokens" in said
-    assert "prompt   0 of 100 tokens reused" in said
     assert "reuse    the whole prompt was known" in said
     assert "memory   512 MiB" in said
 
@@ -187,7 +191,7 @@ def test_stats_tell_what_was_not_computed_again() -> None:
 def test_think_changes_the_view_or_asks_the_template() -> None:
     talk = performed("/think hide", "/think show", "/think low")
     assert talk.did == [("thoughts", False), ("thoughts", True)]
-    assert (talk.chat.asked, talk.said) == ([("think", "low")], ["the template knows no reasoning"])
+    assert talk.chat.asked == [("think", "low")]
 
 
 def test_saved_conversations_are_listed_and_searched() -> None:

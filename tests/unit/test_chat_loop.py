@@ -4,6 +4,7 @@ import dataclasses
 import io
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from tests.unit.fake_chat import Answer, FakeChat, cut, echo, failing
+from tests.unit.fake_chat import Answer, FakeChat, FakeStore, cut, echo, failing
 from tests.unit.test_views import ON_CPU, STATS, SUMMARY, Screen
-from tokencli.app.chat import ChatStats, ChatWishes, Shown
+from tokencli.app.chat import ChatStats, ChatWishes
 from tokencli.cli.chat import chat_command
 from tokencli.cli.chat_input import PromptSource, history_in
 from tokencli.cli.chat_lines import HOW_TO_LEAVE, LineSource, block, is_open
@@ -27,6 +28,7 @@ from tokencli.cli.terminal import Terminal
 from tokencli.core import Event, Note, Planned, Text
 from tokencli.errors import EngineCrashed, EngineMissing, Interrupted, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
+from tokencli.world.sessions import StoredMessage
 
 ESCAPE, CTRL_C, CTRL_D, CTRL_J, CTRL_R = "\x1b", "\x03", "\x04", "\n", "\x12"
 ENTER, ALT_ENTER, UP = "\r", "\x1b\r", "\x1b[A"
@@ -177,7 +179,7 @@ class TestAtAPlainTerminal:
     def test_the_prompt_is_on_stderr(self) -> None:
         code, out, err, _ = talked('"""a\nb"""\n', stdin=Screen)
         assert (code, out) == (0, "You said: a\nb\n")
-        assert err.startswith("tiny, all layers on the CPU; conversation now; /help tells what can be typed\n>>> ... ")
+        assert err.startswith("tiny, all layers on the CPU; /help tells what can be typed\n>>> ... ")
 
     def test_a_cut_answer_is_kept_and_the_conversation_goes_on(self) -> None:
         code, out, err, asked = talked("one\ntwo\n", cut, stdin=Screen)
@@ -258,10 +260,10 @@ class TestAtAPlainTerminal:
     def test_a_conversation_taken_up_is_shown_from_its_last_message(self) -> None:
         chat = FakeChat()
         chat.messages = (
-            Shown("user", "a"),
-            Shown("assistant", "b"),
-            Shown("user", "old\nquestion"),
-            Shown("assistant", "old answer"),
+            StoredMessage("user", "a"),
+            StoredMessage("assistant", "b"),
+            StoredMessage("user", "old\nquestion"),
+            StoredMessage("assistant", "old answer"),
         )
         _, out, err, _ = talked("", stdin=Screen, out=Screen, chat=chat)
         assert out == "old answer\n"
@@ -413,16 +415,16 @@ class TestCommand:
     """The options: what becomes of them."""
 
     @staticmethod
-    def typed(*arguments: str, stdin: str = "") -> tuple[int, str, str, FakeChat | None]:
-        made: list[FakeChat] = []
+    def typed(*arguments: str, stdin: str = "") -> tuple[int, str, str, FakeChat | FakeStore | None]:
+        made: list[FakeChat | FakeStore] = []
 
-        def make(wishes: ChatWishes) -> FakeChat:
-            made.append(FakeChat(wishes))
+        def make(kind: type, given: object) -> FakeChat | FakeStore:
+            made.append(kind(given))
             return made[-1]
 
         terminal = Terminal(io.StringIO(stdin), io.StringIO(), io.StringIO(), {})
         app = typer.Typer(add_completion=False)
-        app.command("chat")(chat_command(terminal, make))
+        app.command("chat")(chat_command(terminal, partial(make, FakeChat), partial(make, FakeStore)))
         code = typer.main.get_command(app)(list(arguments), standalone_mode=False)
         return code or 0, terminal.stdout.getvalue(), terminal.stderr.getvalue(), made[-1] if made else None
 
@@ -494,7 +496,7 @@ class TestCommand:
         assert says in f"{caught.value.what}; {caught.value.hint}"
 
     def test_sessions_are_listed_searched_and_deleted_without_a_model(self) -> None:
-        code, out, err, chat = self.typed("--list")
-        assert (code, err, len(out.splitlines()), chat.asked) == (0, "", 2, [("close",)])
+        code, out, err, made = self.typed("--list")
+        assert (code, len(out.splitlines()), err, made.asked) == (0, 2, "the file was moved\n", [("close",)])
         assert self.typed("--search", "sky")[1] == out.splitlines(keepends=True)[0]
         assert self.typed("--delete", "plans")[3].asked == [("delete", "plans"), ("close",)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests import zoo, zoo_cases
-from tokencli.core import Draft, Model, ModelInfo, Plan, Vocabulary
+from tokencli.core import Draft, LargeTensor, Model, ModelInfo, Plan, Vocabulary
 from tokencli.plan import memory
 
 BLOCKS = 4
@@ -77,6 +77,48 @@ def test_experts_of_the_first_blocks_stay_on_the_host(experts_of: int, device: i
 def test_experts_of_blocks_that_are_on_the_host_anyway_change_nothing() -> None:
     assert memory.device_weights(INFO, 3, 2) == memory.device_weights(INFO, 3)
     assert memory.device_weights(INFO, 3, 3) == memory.device_weights(INFO, 3) - 180
+
+
+LARGE = (
+    LargeTensor("output.weight", None, 150, 1000, False),
+    LargeTensor("blk.2.ffn_up_exps.weight", 2, 90, 500, True),
+    LargeTensor("blk.3.attn_q.weight", 3, 50, 400, False),
+)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, 0), (1000, 0), (999, 150), (499, 240), (399, 290)])
+def test_what_a_device_refuses_stays_on_the_host(limit: int | None, kept: int) -> None:
+    seen = memory.seen_by(replace(INFO, large_tensors=LARGE), limit)
+    assert memory.device_weights(seen, 5) == memory.device_weights(INFO, 5) - kept
+    assert memory.host_weights(seen, 5) == memory.host_weights(INFO, 5) + kept
+    assert memory.host_weights(seen, 0) == memory.host_weights(INFO, 0)
+    experts = 90 if kept >= 240 else 0  # kept back once, by whichever reason
+    assert memory.device_weights(seen, 5, 9) == memory.device_weights(INFO, 5, 9) - (kept - experts)
+
+
+def test_the_copy_of_a_tied_model_is_not_made_where_it_is_refused() -> None:
+    seen = memory.seen_by(replace(TIED, large_tensors=(LargeTensor("token_embd.weight", None, 500, 1000, False),)), 999)
+    assert memory.device_weights(seen, 5) == 1010
+    assert [memory.host_weights(seen, layers) for layers in (0, 5)] == [1510, 500]
+
+
+def test_only_what_would_be_on_the_device_is_left_out_of_it() -> None:
+    info = replace(INFO, large_tensors=LARGE)
+    assert memory.left_out(PLAN, info, None) == ([], 0)
+    assert memory.left_out(replace(PLAN, gpu_layers=1), info, 399) == (["output.weight"], 150)
+    assert memory.left_out(replace(PLAN, gpu_layers=5), info, 399)[1] == 290
+    assert memory.left_out(replace(PLAN, gpu_layers=5, cpu_moe_layers=3), info, 399)[1] == 200
+
+
+def test_a_large_tensor_is_one_whose_trial_needs_more_than_every_device_has() -> None:
+    (output,) = zoo_cases.info("qwen2.5-7b").large_tensors  # its blocks' widest is 18,944 rows: 37 MiB
+    assert (output.name, output.block, output.reach) == ("output.weight", None, output.bytes)
+    (copy,) = zoo_cases.info("llama-3.2-1b").large_tensors
+    assert (copy.name, copy.block, copy.reach) == ("token_embd.weight", None, 4 * 128_256 * 512)
+    experts = [each for each in zoo_cases.info("gpt-oss-20b").large_tensors if each.expert]
+    assert len(experts) == 3 * 24
+    assert {each.reach for each in experts} == {32 * 2880 * 2880 // 32 * 17}  # MXFP4: 17 bytes for 32 numbers
+    assert zoo_cases.info("smollm2-135m").large_tensors == ()
 
 
 def test_draft_heads_count_as_layers_but_are_not_loaded() -> None:

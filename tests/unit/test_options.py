@@ -4,13 +4,14 @@ import math
 
 import pytest
 
-from tokencli.cli.options import check_range, gpu_layers
+from tokencli.cli.options import check_range, cpu_moe, gpu_layers
 from tokencli.errors import UsageError
 
 
 @pytest.mark.parametrize(("typed", "layers"), [(None, None), ("all", -1), ("0", 0), ("20", 20), ("099", 99)])
 def test_gpu_layers_is_a_count_or_all_or_left_to_us(typed: str | None, layers: int | None) -> None:
     assert gpu_layers(typed) == layers
+    assert cpu_moe(typed) == layers
 
 
 @pytest.mark.parametrize("typed", ["", "-1", "+1", "1.5", "ALL", "some", " 1", "1e3", "0x10", "²"])
@@ -19,6 +20,8 @@ def test_other_gpu_layers_are_refused(typed: str) -> None:
         gpu_layers(typed)
     assert caught.value.what.startswith(f"--gpu-layers {typed}")
     assert "all" in caught.value.hint
+    with pytest.raises(UsageError, match="--cpu-moe"):
+        cpu_moe(typed)
 
 
 @pytest.mark.parametrize("value", [None, 0, 1, 0.5])

@@ -4,11 +4,15 @@ import dataclasses
 
 import pytest
 
-from tokencli.core import Device, DeviceBytes, Machine, ModelInfo, Plan, Profile, Vocabulary
+from tests import zoo_cases
+from tokencli.core import Device, DeviceBytes, LargeTensor, Machine, ModelInfo, Plan, Profile, Vocabulary
 from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan.choose import Wishes
-from tokencli.plan.planner import ALL, Planner
+from tokencli.plan.choose import ALL, Wishes
+from tokencli.plan.memory import placed
+from tokencli.plan.planner import Fix, Planner
 from tokencli.plan.sizes import ModelFile
+from tokencli.world.catalogue import data_folder
+from tokencli.world.machine import read_snapshot
 
 MIB, GIB = 1 << 20, 1 << 30
 LAYERS = 10
@@ -216,3 +220,176 @@ def test_the_extra_buffers_verdict_is_told() -> None:
     found = Planner(TARGET, machine(), PROFILES, dry_run, extra_buffers=False).plan(Wishes())
     assert not found.extra_buffers
     assert "without the CPU's extra buffers" in found.notes[0]
+
+
+# Mixtures of experts
+
+
+SIX_GB = read_snapshot("cuda-6gb-16gb", data_folder())
+MIXTURE = ModelFile.of(zoo_cases.info("qwen3-30b-a3b"), "mixture.gguf", "qwen3-30b-a3b")
+BLOCKS = MIXTURE.info.layers
+
+
+def mixture(here: Machine = SIX_GB, **wishes: object) -> Plan:
+    return plan(here, target=MIXTURE, **wishes)
+
+
+def on_the_card(found: Plan, here: Machine = SIX_GB, cpu_moe_layers: int | None = None) -> int:
+    """Bytes of a plan by which its card's memory with 10 % headroom is exceeded; negative where some is left."""
+    tried = dataclasses.replace(found, cpu_moe_layers=found.cpu_moe_layers if cpu_moe_layers is None else cpu_moe_layers)
+    (_, card), (compute,) = placed(tried, MIXTURE.info), dry_run(tried)
+    return card.total + compute.compute - int(0.9 * here.devices[0].free_bytes)
+
+
+def test_a_mixture_keeps_the_experts_of_the_fewest_blocks_off_a_small_card() -> None:
+    found = mixture()
+    assert (found.device, found.gpu_layers) == ("CUDA0", BLOCKS + 1)
+    assert 30 < found.cpu_moe_layers < BLOCKS
+    assert on_the_card(found) <= 0 < on_the_card(found, cpu_moe_layers=found.cpu_moe_layers - 1)
+    assert found.notes[:-1] == (
+        f"49 of 49 layers on CUDA0, the experts of the first {found.cpu_moe_layers} blocks on the CPU: "
+        "4.7 GiB may be used there, which does not hold all of the model with its context",
+    )
+    assert found.notes[-1].endswith("of RAM that may be used now: what does not stay there is read from the disk again")
+
+
+def test_a_mixture_that_fits_whole_is_left_whole() -> None:
+    found = mixture(machine(dataclasses.replace(CARD, free_bytes=24 * GIB)))
+    assert (found.gpu_layers, found.cpu_moe_layers, found.notes) == (BLOCKS + 1, 0, ())
+
+
+def test_three_dry_runs_are_enough() -> None:
+    asked = []
+
+    def counted(each: Plan) -> tuple[DeviceBytes, ...]:
+        asked.append(each)
+        return dry_run(each)
+
+    tight = machine(dataclasses.replace(CARD, free_bytes=GIB), ram=32 * GIB)
+    found = Planner(MIXTURE, tight, PROFILES, counted).plan(Wishes())
+    assert (len(asked), found.cpu_moe_layers) == (3, BLOCKS)
+
+
+def test_with_all_experts_on_the_cpu_whole_layers_follow() -> None:
+    tight = machine(dataclasses.replace(CARD, free_bytes=GIB), ram=32 * GIB)
+    found = mixture(tight)
+    assert 0 < found.gpu_layers < BLOCKS + 1
+    assert found.cpu_moe_layers == BLOCKS
+    assert on_the_card(found, tight) <= 0 < on_the_card(dataclasses.replace(found, gpu_layers=found.gpu_layers + 1), tight)
+    assert f"{found.gpu_layers} of 49 layers on CUDA0, the experts of the first 48 blocks on the CPU: " in found.notes[0]
+    nothing = mixture(machine(dataclasses.replace(CARD, free_bytes=100 * MIB), ram=32 * GIB))
+    assert (nothing.gpu_layers, nothing.device, nothing.cpu_moe_layers) == (0, None, 0)
+
+
+def test_a_wish_for_experts_is_kept() -> None:
+    here = machine(CARD, ram=32 * GIB)
+    assert mixture(here, cpu_moe=45).cpu_moe_layers == 45
+    assert mixture(here, cpu_moe=45).notes == ()
+    assert mixture(here, cpu_moe=ALL).cpu_moe_layers == BLOCKS
+    none = mixture(here, cpu_moe=0)
+    assert (none.cpu_moe_layers, 0 < none.gpu_layers < BLOCKS) == (0, True)
+    asked = mixture(here, gpu_layers=ALL)
+    assert (asked.gpu_layers, asked.cpu_moe_layers) == (BLOCKS + 1, 0)
+    assert "layers need" in asked.notes[0]
+    both = mixture(here, gpu_layers=20, cpu_moe=40)
+    assert (both.gpu_layers, both.cpu_moe_layers) == (20, 40)
+    with pytest.raises(UsageError, match="target has no experts"):
+        plan(machine(CARD), cpu_moe=3)
+
+
+def test_experts_on_the_cpu_are_among_the_changes_that_save_memory_where_the_ram_holds_them() -> None:
+    def fixes(here: Machine, target: ModelFile = MIXTURE, **wishes: object) -> dict[str, Fix]:
+        decision = Planner(target, here, PROFILES, dry_run).decide(Wishes(**wishes))
+        return {each.change: each for each in decision.fixes}
+
+    here = machine(CARD, ram=32 * GIB)
+    kept = mixture(here).cpu_moe_layers
+    fix = fixes(here)["--cpu-moe all"]
+    assert (fix.device, fix.bytes) == ("CUDA0", sum(MIXTURE.info.expert_bytes[kept:]))
+    assert fixes(here)["--kv-type q8_0"].device is None
+    for none in (fixes(here, cpu_moe=ALL), fixes(here, TARGET), fixes(SIX_GB)):
+        assert "--cpu-moe all" not in none
+
+
+def test_a_wish_for_more_experts_than_the_ram_holds_is_better_left_out() -> None:
+    with pytest.raises(DoesNotFit) as caught:
+        mixture(cpu_moe=ALL)
+    assert caught.value.hint == "leaving out --cpu-moe would make it fit"
+
+
+def test_the_nearest_miss_of_a_split_is_told_with_what_would_make_it_fit() -> None:
+    """The card and the RAM together hold the model, but not with so long a context; the RAM alone never would."""
+    with pytest.raises(DoesNotFit) as caught:
+        mixture(context=40_000)
+    missing = float(caught.value.what.split(" GiB more than")[0].rpartition(" ")[2])
+    assert missing < 2
+    context = int(caught.value.hint.removeprefix("--context ").removesuffix(" would make it fit"))
+    assert mixture(context=context).gpu_layers == BLOCKS + 1
+
+
+# What a device refuses
+
+
+WIDE = dataclasses.replace(  # an output of 100 MiB, whose trial result is larger, and blocks with a matrix of 80
+    TARGET.info,
+    large_tensors=(
+        LargeTensor("output.weight", None, 90 * MIB, 300 * MIB, False),
+        LargeTensor("blk.9.ffn_up.weight", 9, 80 * MIB, 200 * MIB, False),
+    ),
+)
+
+
+def wide(limit: int | None, **wishes: object) -> Plan:
+    target = ModelFile.of(WIDE, "wide.gguf", "wide")
+    planner = Planner(target, machine(CARD), PROFILES, dry_run, tensor_limit=lambda _device: limit)
+    return planner.decide(Wishes(**wishes)).plan
+
+
+@pytest.mark.parametrize(
+    ("limit", "moved", "note"),
+    [
+        (None, 0, None),
+        (300 * MIB, 0, None),
+        (250 * MIB, 90, "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 250 MiB"),
+        (
+            128 * MIB,
+            170,
+            "output.weight and 1 more (170 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
+        ),
+    ],
+)
+def test_what_is_too_large_for_a_device_is_planned_on_the_cpu_and_said(limit: int | None, moved: int, note: str | None) -> None:
+    host, card = wide(limit).devices
+    usual_host, usual_card = wide(None).devices
+    assert (usual_card.weights - card.weights, host.weights - usual_host.weights) == (moved * MIB, moved * MIB)
+    assert [each for each in wide(limit).notes if "left on the CPU" in each] == ([note] if note else [])
+
+
+def test_what_is_on_the_cpu_anyway_is_not_said() -> None:
+    assert wide(128 * MIB, gpu_layers=1).notes == (
+        "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
+    )
+    assert wide(128 * MIB, gpu_layers=0).notes == ()
+
+
+# The draft as a term
+
+
+def test_a_draft_model_is_a_term_of_its_own() -> None:
+    decision = Planner(TARGET, machine(CARD), PROFILES, draft_dry_run, SMALL).decide(Wishes())
+    alone = Planner(TARGET, machine(CARD), PROFILES, draft_dry_run).decide(Wishes())
+    card, without = decision.plan.devices[1], alone.plan.devices[1]
+    assert (card.weights, card.kv, card.compute) == (without.weights, without.kv, without.compute)
+    assert card.draft == 100 * MIB + 2 * (50 * MIB + KV_PER_BLOCK) + 50 * MIB
+    assert card.total == without.total + card.draft
+    assert without.draft == 0
+
+
+def draft_dry_run(plan: Plan) -> tuple[DeviceBytes, ...]:
+    draft = 50 * MIB if plan.draft and plan.draft.kind == "model" else 0
+    return (DeviceBytes(plan.device or "CPU", "gpu", compute=100 * MIB, draft=draft),)
+
+
+def test_an_index_cache_that_is_not_counted_is_said() -> None:
+    sparse = ModelFile.of(dataclasses.replace(TARGET.info, index_cache=True), "sparse.gguf", "sparse")
+    assert "index cache of this model's sparse attention is not counted" in plan(machine(), target=sparse).notes[0]

@@ -162,6 +162,10 @@ class TestSummary:
     def test_it_says_where_the_layers_are(self) -> None:
         assert summary(ON_GPU, DONE).endswith("| 20 of 31 layers on Vulkan0")
 
+    def test_it_says_whose_experts_are_not_there(self) -> None:
+        mixture = dataclasses.replace(ON_GPU, cpu_moe_layers=12)
+        assert summary(mixture, DONE).endswith("| 20 of 31 layers on Vulkan0, experts of 12 blocks on the CPU")
+
     def test_what_was_not_measured_is_a_dash_and_no_zero(self) -> None:
         nothing = Stats(0, 0, 0, 0.0, None, None, None, None, None, 0, 0, None)
         assert summary(ON_CPU, Done("stop", nothing)).startswith("0 tokens | TTFT - s | prefill - tokens/s | decode - tokens/s |")
@@ -175,7 +179,7 @@ PLAN_KEYS = {
 }  # fmt: skip
 MODEL_KEYS = {"name", "file", "quant", "architecture", "bytes"}
 DRAFT_KEYS = {"kind", "file", "device", "max_tokens", "min_probability"}
-DEVICE_KEYS = {"id", "kind", "weights", "kv", "recurrent", "compute", "output", "total", "budget"}
+DEVICE_KEYS = {"id", "kind", "weights", "kv", "recurrent", "compute", "output", "draft", "total", "budget"}
 PREDICTED_KEYS = {"ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "origin"}
 STATS_KEYS = {
     "prompt_tokens", "cached_tokens", "tokens", "load_seconds", "ttft_seconds", "prefill_tokens_per_second",

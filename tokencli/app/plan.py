@@ -7,11 +7,11 @@ from pathlib import Path
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
-from tokencli.plan.check import Check, as_dry_run, compared, without_draft
+from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, without_draft
 from tokencli.plan.choose import Wishes
-from tokencli.plan.memory import HOST, host_weights, mapped_bytes
-from tokencli.plan.model_info import model_info
+from tokencli.plan.memory import HOST, host_weights, mapped_bytes, refused, seen_by
 from tokencli.plan.planner import Decision, Planner
+from tokencli.plan.sizes import ModelFile
 from tokencli.world import gguf_file, machine, settings
 
 
@@ -29,7 +29,7 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
     draft, notes = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
         if machine_name is None:
-            planner = planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+            planner = _planner(engine, target, draft, world)
         else:
             elsewhere = machine.read_snapshot(machine_name, world.data)
             profiles = settings.read_profiles(world.data)
@@ -38,6 +38,10 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
         decision = planner.decide(wishes)
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
     return dataclasses.replace(decision, plan=decided)
+
+
+def _planner(engine: Engine, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
+    return planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
 
 
 ESTIMATED = (
@@ -51,28 +55,34 @@ def dry_run_elsewhere(engine: Engine, plan: Plan, world: World) -> tuple[DeviceB
     (found,) = dry_run(engine, dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft), world).devices
     if not plan.device:
         return (found,)
-    partial = plan.gpu_layers < plan.model.offloadable_layers
+    partial = plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > 0
     compute = found.compute * 5 // 4 if partial else found.compute
     on_host = dataclasses.replace(found, compute=found.compute if partial else 0)
     return on_host, DeviceBytes(plan.device, "gpu", compute=compute)
 
 
 def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
-    """The plan's terms beside llama.cpp's dry run: its compute and output buffers, and where it would put each block."""
+    """The plan's terms beside llama.cpp's dry run: its compute and output buffers, and where it would put each block.
+
+    Not the draft's: `check_load` has them.
+    """
     target = read_model(model, world)
-    decided = plan(model, wishes, None, world).plan
+    draft, _ = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
-        found = dry_run(engine, decided, world)
-    return decided, compared(without_draft(decided, target.info), as_dry_run(decided, target.info, found))
+        planner = _planner(engine, target, draft, world)
+        decided = planner.decide(wishes).plan
+        info = planner.info_for(decided)
+        found = as_dry_run(decided, info, dry_run(engine, decided, world))
+    return decided, compared(without_draft(as_reserved(decided, info)), without_draft(found))
 
 
 def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check], Peak]:
-    """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch.
-
-    llama.cpp logs the mapped range of the file as the host's weights, with what is on the device in between: so do we here.
-    """
-    decided = plan(model, wishes, None, world).plan
+    """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
+    target = read_model(model, world)
+    draft, _ = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
+        planner = _planner(engine, target, draft, world)
+        decided = planner.decide(wishes).plan
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)
         for _ in engine.generate(_long_prompt(decided)):
@@ -81,13 +91,27 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
             host=engine.peak_bytes(),
             devices={device.id: before[device.id] - device.free_bytes for device in engine.devices() if device.kind != "cpu"},
         )
+        limit = engine.tensor_limit(decided.device) if decided.device else None
     assert isinstance(loaded, Loaded)
-    header = gguf_file.read_header(Path(decided.model.file))
-    between = mapped_bytes(header, decided.gpu_layers) - host_weights(model_info(header), decided.gpu_layers)
-    places = (
-        dataclasses.replace(place, weights=place.weights + between) if place.id == HOST else place for place in decided.devices
+    places = as_reserved(decided, target.info)
+    more = _mapped_between(target, decided.gpu_layers, decided.cpu_moe_layers, limit)
+    more_of_draft = 0
+    if draft and decided.draft:
+        on_device = decided.draft.device is not None
+        layers = draft.info.offloadable_layers if on_device else 0
+        more_of_draft = _mapped_between(draft, layers, 0, limit if on_device else None)
+    as_logged = (
+        dataclasses.replace(place, weights=place.weights + more, draft=place.draft + more_of_draft) if place.id == HOST else place
+        for place in places
     )
-    return decided, compared(tuple(places), loaded.devices), peak
+    return decided, compared(tuple(as_logged), loaded.devices), peak
+
+
+def _mapped_between(file: ModelFile, gpu_layers: int, cpu_moe_layers: int, limit: int | None) -> int:
+    """llama.cpp logs the mapped range of a file as the host's weights, with what is on the device in between: so much more."""
+    names = {each.name for each in refused(file.info, limit)}
+    mapped = mapped_bytes(gguf_file.read_header(Path(file.model.file)), gpu_layers, cpu_moe_layers, names)
+    return mapped - host_weights(seen_by(file.info, limit), gpu_layers, cpu_moe_layers)
 
 
 def _long_prompt(plan: Plan) -> Request:

@@ -1,6 +1,7 @@
 """What the stories of all commands share: what they reach for outside, and how a model, a draft and a planner come about."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
+from tokencli.world.sessions import Sessions, sessions_file
+from tokencli.world.states import States, states_folder
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
 
@@ -32,6 +35,8 @@ class World:
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     now: Callable[[], float] = time.monotonic
+    open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
+    open_states: Callable[[], States] = lambda: States(states_folder())
     data: Path = field(default_factory=catalogue.data_folder)
     cache: Path = field(default_factory=cache_folder)
 
@@ -71,6 +76,7 @@ def planner_here(
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
+        functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
     )
 
 

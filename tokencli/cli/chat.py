@@ -1,5 +1,6 @@
 """The command `chat`: parses what was typed, and hands over to the loop. Decides nothing, shows no answer."""
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tokencli.errors import UsageError
 
 if TYPE_CHECKING:
     from tokencli.app.chat import Chat, ChatWishes
+    from tokencli.app.chat_store import Store
     from tokencli.cli.chat_lines import Source
     from tokencli.core import Sampling
 
@@ -24,7 +26,18 @@ def _chat_here(wishes: "ChatWishes") -> "Chat":
     return Chat(wishes, World())
 
 
-def chat_command(terminal: Terminal, make_chat: "Callable[[ChatWishes], Chat]" = _chat_here) -> Callable[..., None]:
+def _store_here(told: Callable[[str], None]) -> "Store":
+    from tokencli.app import World
+    from tokencli.app.chat_store import Store
+
+    return Store(World(), told)
+
+
+def chat_command(
+    terminal: Terminal,
+    make_chat: "Callable[[ChatWishes], Chat]" = _chat_here,
+    open_store: "Callable[[Callable[[str], None]], Store]" = _store_here,
+) -> Callable[..., None]:
     def chat(
         typed: typer.Context,
         model: options.ChatModel = None,
@@ -46,6 +59,7 @@ def chat_command(terminal: Terminal, make_chat: "Callable[[ChatWishes], Chat]" =
         min_p: options.MinP = 0.05,
         seed: options.Seed = None,
         gpu_layers: options.GpuLayers = None,
+        cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         threads: options.Threads = None,
         profile: options.Profile = None,
@@ -58,20 +72,19 @@ def chat_command(terminal: Terminal, make_chat: "Callable[[ChatWishes], Chat]" =
     ) -> None:
         """A conversation. It is saved as it grows; /help tells what can be typed in it."""
         options.check_sampling(temperature, top_k, top_p, min_p, seed)
-        options.check_range(("--max-tokens", max_tokens, 1, 1 << 31), ("--max-thinking", max_thinking, 0, 1 << 31))
+        options.check_range(("--max-tokens", max_tokens, 1, 1 << 31), ("--max-thinking", max_thinking, 1, 1 << 31))
         options.one_of("--think", think, (*options.THINKING_VIEWS, *options.THINKING))
         options.one_of("--overflow", overflow, options.OVERFLOWS)
         from tokencli.app.chat import ChatWishes
 
         if listing or search is not None or delete is not None:
-            with make_chat(ChatWishes(None)) as saved:
-                _look_after(saved, search, delete, terminal)
+            _look_after(open_store, search, delete, terminal)
             return
         _check_what_to_open(model, resume, session)
         given = any(typed.get_parameter_source(name).name == "COMMANDLINE" for name in _SAMPLING)  # type: ignore[union-attr]
         wishes = ChatWishes(
             model=model,
-            wishes=options.wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
             sampling=_sampling(temperature, top_k, top_p, min_p, seed) if given else None,
             system=system,
             max_tokens=max_tokens,
@@ -138,12 +151,17 @@ def _sampling(temperature: float, top_k: int, top_p: float, min_p: float, seed: 
     return Sampling(temperature, top_k, top_p, min_p, random_seed() if seed is None else seed)
 
 
-def _look_after(chat: "Chat", search: str | None, delete: str | None, terminal: Terminal) -> None:
+def _look_after(
+    open_store: "Callable[[Callable[[str], None]], Store]", search: str | None, delete: str | None, terminal: Terminal
+) -> None:
     """`--list`, `--search`, `--delete`: what needs no model."""
     from tokencli.cli.chat_view import session_lines
+    from tokencli.cli.views import Aside
 
-    if delete is not None:
-        chat.delete(delete)
-        return
-    for line in session_lines(chat.sessions(search)):
-        terminal.stdout.write(line + "\n")
+    aside = Aside(terminal, quiet=False)
+    with contextlib.closing(open_store(aside.line)) as store:
+        if delete is not None:
+            store.delete(delete)
+            return
+        for line in session_lines(store.lines(search)):
+            terminal.stdout.write(line + "\n")

@@ -128,9 +128,8 @@ def _exit(talk: Talk, _: str) -> None:
 
 
 def _clear(talk: Talk, _: str) -> None:
-    before = talk.chat.stats().session
     talk.chat.clear()
-    talk.note(f"a new conversation; /load {before} goes back to the old one")
+    talk.note("a new conversation; /list shows the old ones")
 
 
 def _regen(talk: Talk, _: str) -> None:
@@ -237,8 +236,8 @@ def _think(talk: Talk, word: str) -> None:
     _one_of("/think", word, THINK_WORDS)
     if word in THINKING_VIEWS:
         talk.show_thoughts(word == "show")
-    elif note := talk.chat.think(word):  # type: ignore[arg-type]
-        talk.note(note)
+    else:
+        talk.chat.think(word)  # type: ignore[arg-type]
 
 
 def _command(name: str) -> Command:

@@ -9,7 +9,8 @@ from tokencli.cli.views import DIM, RESET, Aside, Channel, one_line, placement, 
 from tokencli.core import Done, Event, Loading, Note, Prefilling, Text, TextKind
 
 if TYPE_CHECKING:
-    from tokencli.app.chat import ChatStats, SessionLine
+    from tokencli.app.chat import ChatStats
+    from tokencli.world.sessions import SessionLine
 
 _FIRST_WORDS = 50
 
@@ -98,7 +99,8 @@ class EventView:
 
 def greeting(model: str, stats: "ChatStats") -> str:
     placed = f", {placement(stats.plan)}" if stats.plan else ""
-    return f"{model}{placed}; conversation {stats.session}; /help tells what can be typed"
+    saved = f"; conversation {stats.session}" if stats.messages else ""
+    return f"{model}{placed}{saved}; /help tells what can be typed"
 
 
 def status_line(model: str, stats: "ChatStats") -> str:
@@ -126,7 +128,6 @@ def stats_lines(model: str, stats: "ChatStats") -> list[str]:
         f"session  {stats.session}, {stats.messages} messages",
         f"context  {context_line(stats)}",
         *([f"last     {summary(plan, Done('stop', last))}"] if plan and last else []),
-        *([f"prompt   {last.cached_tokens} of {last.prompt_tokens} tokens reused"] if last else []),
         *([f"reuse    {stats.reuse}"] if stats.reuse else []),
         f"memory   {size(stats.memory_bytes)}",
     ]

@@ -113,6 +113,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         min_p: options.MinP = 0.05,
         seed: options.Seed = None,
         gpu_layers: options.GpuLayers = None,
+        cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         threads: options.Threads = None,
         profile: options.Profile = None,
@@ -134,7 +135,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=options.wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -155,6 +156,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         profile: options.Profile = None,
         device: options.Device = None,
         gpu_layers: options.GpuLayers = None,
+        cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         kv_type: options.KvType = None,
         threads: options.Threads = None,
@@ -169,7 +171,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = options.wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens)
+        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens)
         if load or check:
             peak = None
             if load:

@@ -35,6 +35,9 @@ TopP = Annotated[float, _option("--top-p", "P", "Choose among the most probable 
 MinP = Annotated[float, _option("--min-p", "P", "Leave out what is less than this share as probable as the best.")]
 Seed = Annotated[int | None, _option("--seed", "N", "Same seed, same text. Random if not given.")]
 GpuLayers = Annotated[str | None, _option("--gpu-layers", "N|all", "Layers on the GPU. Decided for you if not given.")]
+CpuMoe = Annotated[
+    str | None, _option("--cpu-moe", "N|all", "Keep the experts of the first N blocks on the CPU. Decided for you.")
+]
 Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
 Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
@@ -87,12 +90,21 @@ def draft_tokens(text: str | None) -> int | None:
 
 def gpu_layers(text: str | None) -> int | None:
     """`--gpu-layers`: a count, -1 for "all", None for "decide for me". Raises UsageError."""
+    return _count_or_all("--gpu-layers", text)
+
+
+def cpu_moe(text: str | None) -> int | None:
+    """`--cpu-moe`: likewise."""
+    return _count_or_all("--cpu-moe", text)
+
+
+def _count_or_all(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     if text == "all":
         return -1
     if not text.isdecimal():
-        raise UsageError(f"--gpu-layers {text} is neither a number nor all", "use --gpu-layers 0, a count, or all")
+        raise UsageError(f"{option} {text} is neither a number nor all", f"use {option} 0, a count, or all")
     return int(text)
 
 
@@ -118,6 +130,7 @@ def check_sampling(
 
 def wishes(
     layers: str | None,
+    expert_blocks: str | None,
     device: str | None,
     profile: str | None,
     context: int | None,
@@ -132,6 +145,7 @@ def wishes(
     check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
     return Wishes(
         gpu_layers=gpu_layers(layers),
+        cpu_moe=cpu_moe(expert_blocks),
         device=device,
         profile=profile,
         context=context,

@@ -15,7 +15,7 @@ from tokencli.plan.planner import Decision
 
 BAR = 40
 FIXES_SHOWN = 4  # the JSON has all
-_TERMS = (("weights", "W"), ("kv", "K"), ("recurrent", "R"), ("compute", "C"), ("output", "O"))
+_TERMS = (("weights", "W"), ("kv", "K"), ("recurrent", "R"), ("compute", "C"), ("output", "O"), ("draft", "D"))
 _MIB = 1 << 20
 
 
@@ -25,7 +25,7 @@ def decision_json(decision: Decision) -> str:
         "plan": plan_json(decision.plan),
         "alternatives": [plan_json(plan) for plan in decision.alternatives],
         "rejected": [{"what": each.what, "why": each.why} for each in decision.rejected],
-        "fixes": [{"change": fix.change, "bytes": fix.bytes, "decode_factor": None} for fix in decision.fixes],
+        "fixes": [{**dataclasses.asdict(fix), "decode_factor": None} for fix in decision.fixes],
     }
     return json.dumps(value, ensure_ascii=False)
 
@@ -38,12 +38,15 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         f"context {plan.context} ({_origin(plan, 'context')}), KV {plan.kv_type}, ubatch {plan.ubatch}, draft {_draft(plan)}",
         "",
         *(line for place in plan.devices for line in device_lines(place)),
-        "  W weights, K KV cache, R recurrent state, C compute buffers, O output, . free",
+        "  W weights, K KV cache, R recurrent state, C compute buffers, O output, D draft, . free",
         "",
         *(f"note: {note}" for note in plan.notes),
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
         *(f"instead: {placement(other)}, {_total(other)}" for other in decision.alternatives),
-        *(f"saves {size(fix.bytes)}: {fix.change}" for fix in decision.fixes[:FIXES_SHOWN]),
+        *(
+            f"saves {size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}"
+            for fix in decision.fixes[:FIXES_SHOWN]
+        ),
     ]
     _print(lines, terminal)
 

@@ -199,7 +199,8 @@ def _drafting(stats: Stats) -> list[str]:
 def placement(plan: Plan) -> str:
     if not plan.gpu_layers:
         return "all layers on the CPU"
-    return f"{plan.gpu_layers} of {plan.model.offloadable_layers} layers on {plan.device}"
+    experts = f", experts of {plan.cpu_moe_layers} blocks on the CPU" if plan.cpu_moe_layers else ""
+    return f"{plan.gpu_layers} of {plan.model.offloadable_layers} layers on {plan.device}{experts}"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -88,6 +88,13 @@ class Engine:
         (message,) = self._ask("devices", timeout=timeout)
         return [core.Device(**device) for device in message["devices"]]
 
+    def tensor_limit(self, device: str, timeout: float | None = None) -> int | None:
+        """The largest matrix in bytes that a device multiplies with, None where there is no limit. Raises EngineError."""
+        self._doing = "asking a device for its limits"
+        (message,) = self._ask("tensor_limit", timeout=timeout, device=device)
+        limit: int | None = message["bytes"]
+        return limit
+
     def dry_run(self, plan: core.Plan, timeout: float | None = None) -> core.DryRun:
         """What llama.cpp would reserve for the plan, and where it would put it. Raises EngineError, DoesNotFit."""
         self._doing = "planning"
@@ -114,6 +121,24 @@ class Engine:
                 if message["is"] == "Text":
                     self._doing = "generating"
                 yield wire.event(message)
+
+    def count(self, request: core.Request, timeout: float | None = None) -> int:
+        """Tokens of the request's prompt. Raises EngineError, BadModelFile where the chat template fails."""
+        self._doing = "reading the prompt"
+        (message,) = self._ask("count", timeout=timeout, request=request)
+        return int(message["count"])
+
+    def save_state(self, file: Path) -> int:
+        """Write the model's memory to a file; how many tokens it holds. Raises EngineError."""
+        self._doing = "saving its state"
+        (message,) = self._ask("save_state", file=str(file))
+        return int(message["count"])
+
+    def load_state(self, file: Path) -> int:
+        """Take up a memory written by `save_state` with the same model and settings. Raises EngineError: nothing is held then."""
+        self._doing = "taking up its state"
+        (message,) = self._ask("load_state", file=str(file))
+        return int(message["count"])
 
     def cancel(self, reason: core.FinishReason = "cancelled") -> None:
         """Ask the worker to end the open request at the next token."""

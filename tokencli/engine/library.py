@@ -11,6 +11,12 @@ PACKAGE = "llama-cpp-python"
 _HINT = "scripts/run installs the right one; or: pip install --force-reinstall {package}=={version}"
 
 
+class GgmlParameters(ctypes.Structure):
+    """ggml_init_params in ggml.h."""
+
+    _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
+
+
 def load_library() -> Any:
     """The low-level module llama_cpp, its backends initialised. Raises EngineMissing with what to type."""
     check_version(_required_version(), _installed_version())
@@ -42,7 +48,7 @@ def logits_address(llama: Any) -> Any:
 
 
 def ggml() -> Any:
-    """The ggml library behind llama_cpp, with the result types of the device calls set."""
+    """The ggml library behind llama_cpp, with the types of the device calls set."""
     from llama_cpp._ggml import libggml
 
     libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
@@ -56,6 +62,15 @@ def ggml() -> Any:
     size_pointer = ctypes.POINTER(ctypes.c_size_t)
     libggml.ggml_backend_dev_memory.restype = None
     libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
+    libggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
+    libggml.ggml_backend_dev_supports_op.restype = ctypes.c_bool
+    libggml.ggml_backend_dev_supports_op.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    libggml.ggml_init.argtypes = [GgmlParameters]
+    libggml.ggml_free.argtypes = [ctypes.c_void_p]
+    libggml.ggml_new_tensor_2d.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    libggml.ggml_mul_mat.argtypes = [ctypes.c_void_p] * 3
+    for name in ("ggml_init", "ggml_new_tensor_2d", "ggml_mul_mat"):
+        getattr(libggml, name).restype = ctypes.c_void_p
     return libggml
 
 

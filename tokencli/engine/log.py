@@ -106,11 +106,10 @@ def blocks_by_device(lines: Iterable[str], pattern: re.Pattern[str]) -> dict[str
     return {device: tuple(sorted(set(blocks))) for device, blocks in found.items()}
 
 
-def add_devices(first: Iterable[DeviceBytes], second: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
-    """What two models take together, device by device."""
-    together: dict[str, DeviceBytes] = {}
-    for place in (*first, *second):
-        other = together.get(place.id)
-        both = {term: getattr(place, term) + (getattr(other, term) if other else 0) for term in _TERMS.values()}
-        together[place.id] = replace(place, **both)
+def beside(target: Iterable[DeviceBytes], draft: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
+    """What a target takes, with all that its draft takes as a term of its own, device by device."""
+    together = {place.id: place for place in target}
+    for place in draft:
+        own = together.get(place.id, DeviceBytes(place.id, place.kind))
+        together[place.id] = replace(own, draft=place.total)
     return tuple(together[device] for device in sorted(together))

@@ -13,16 +13,15 @@ from tokencli.engine.log import (
     CACHE_OF_BLOCK,
     WEIGHTS_OF_BLOCK,
     LogCapture,
-    add_devices,
+    beside,
     blocks_by_device,
     device_bytes,
     load_failure,
     offloaded,
 )
 from tokencli.engine.model import LoadedModel, Opening
+from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
-
-NO_TEMPLATE = "this model has no chat template: the prompt is continued as plain text"
 
 
 @dataclass(slots=True)
@@ -34,6 +33,8 @@ class Pair:
     draft: LoadedModel | None
     depth: int
     loaded: Loaded
+    model_drafter: ModelDrafter | None = None
+    guarded: Guarded | None = None
 
     @classmethod
     def load(
@@ -48,16 +49,17 @@ class Pair:
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
         places = device_bytes(log.lines, kinds)
-        notes = [] if target.vocabulary.chat_template() else [NO_TEMPLATE]
+        notes: list[str] = []
         draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
         loaded = Loaded(
             gpu_layers=on_gpu,
             layers=layers,
             context=target.context,
-            devices=add_devices(places, draft_places),
+            devices=beside(places, draft_places),
             load_seconds=time.perf_counter() - start,
             draft=depth > 0,
             notes=tuple(notes),
+            template=template_name(target.vocabulary),
         )
         return cls(plan, target, draft, depth, loaded)
 
@@ -67,15 +69,20 @@ class Pair:
         return self.target.seconds + (self.draft.seconds if self.draft else 0.0)
 
     def drafter(self, request: Request) -> Guarded:
-        """The drafter for one answer."""
-        return Guarded(self._drafter(request))
+        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
+        failed = self.guarded is not None and self.guarded.failure is not None
+        self.guarded = Guarded(self._drafter(request, request.reuse and not failed))
+        return self.guarded
 
-    def _drafter(self, request: Request) -> Drafter:
+    def _drafter(self, request: Request, keep: bool) -> Drafter:
         if self.draft:
             self.draft.sampling = request.sampling
-            self.draft.rollback(0)
             self.draft.seconds = 0.0
-            return ModelDrafter(self.draft, request.sampling.seed)
+            if not keep or self.model_drafter is None:
+                self.draft.rollback(0)
+                self.model_drafter = ModelDrafter(self.draft, request.sampling.seed)
+            self.model_drafter.begin(request.sampling.seed)
+            return self.model_drafter
         return NgramDrafter() if self.depth else NoDraft()
 
     def close(self) -> None:
@@ -124,7 +131,7 @@ def _load_draft(
 def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
     """What llama.cpp would reserve for compute and output, exactly, without reserving it, and where it would put each block.
 
-    The draft's own reserve is added. Raises EngineError, DoesNotFit.
+    The draft's own compute is a term beside. Raises EngineError, DoesNotFit.
     """
     kinds = {device.id: device.kind for device in list_devices()}
     log.clear()
@@ -135,7 +142,8 @@ def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
         lines = list(log.lines)
         if plan.draft and plan.draft.kind == "model":
             log.clear()
-            places = add_devices(places, _dry_reserve(llama, log, Opening.of_draft(plan, plan.draft), kinds))
+            draft = _dry_reserve(llama, log, Opening.of_draft(plan, plan.draft), kinds)
+            places = beside(places, (replace(place, output=0) for place in draft))
     finally:
         log.debug = False
     return DryRun(places, blocks_by_device(lines, WEIGHTS_OF_BLOCK), blocks_by_device(lines, CACHE_OF_BLOCK))
@@ -146,4 +154,4 @@ def _dry_reserve(llama: Any, log: LogCapture, opening: Opening, kinds: Mapping[s
     model = _open(llama, log, opening, lambda _fraction: True, dry=True)
     places = device_bytes(log.lines, kinds)
     model.close()
-    return tuple(replace(place, recurrent=0) for place in places)  # the closed form has them, with all copies
+    return places

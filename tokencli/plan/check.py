@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokencli.core import DeviceBytes, DryRun, ModelInfo, Plan
-from tokencli.plan.memory import HOST, kv_bytes, placed
-from tokencli.plan.sizes import merged
+from tokencli.plan.memory import HOST, kv_bytes, output_bytes, rows, snapshots
+from tokencli.plan.sizes import TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def compared(predicted: tuple[DeviceBytes, ...], actual: tuple[DeviceBytes, ...]
     return [
         Check(device, term, getattr(ours.get(device, none), term), getattr(theirs.get(device, none), term))
         for device in sorted(ours | theirs)
-        for term in ("weights", "kv", "recurrent", "compute", "output")
+        for term in TERMS
         if getattr(ours.get(device, none), term) or getattr(theirs.get(device, none), term)
     ]
 
@@ -39,6 +39,7 @@ def as_dry_run(plan: Plan, info: ModelInfo, found: DryRun) -> tuple[DeviceBytes,
     return tuple(
         dataclasses.replace(
             place,
+            recurrent=place.recurrent * (1 + snapshots(info, plan)),
             weights=_weights(info, found.layers.get(device, ()), on_host=device == HOST),
             kv=sum(
                 kv_bytes(info, block, plan.context, plan.kv_type, plan.ubatch, plan.flash_attention)
@@ -49,10 +50,15 @@ def as_dry_run(plan: Plan, info: ModelInfo, found: DryRun) -> tuple[DeviceBytes,
     )
 
 
-def without_draft(plan: Plan, info: ModelInfo) -> tuple[DeviceBytes, ...]:
-    """The plan's bytes without the draft's weights and cache, which the dry run of the target does not place."""
-    buffers = (DeviceBytes(place.id, place.kind, compute=place.compute) for place in plan.devices)
-    return merged((*placed(plan, info), *buffers))
+def as_reserved(plan: Plan, info: ModelInfo) -> tuple[DeviceBytes, ...]:
+    """The plan's bytes as llama.cpp reserves them: its output begins with one row, and grows with the first drafted tokens."""
+    grown = output_bytes(info, rows(plan)) - output_bytes(info, 1)
+    return tuple(dataclasses.replace(place, output=place.output - grown if place.output else 0) for place in plan.devices)
+
+
+def without_draft(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
+    """All but the draft, whose weights and cache a dry run does not tell."""
+    return tuple(dataclasses.replace(place, draft=0) for place in places)
 
 
 def _weights(info: ModelInfo, blocks: Iterable[int], on_host: bool) -> int:

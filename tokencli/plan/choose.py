@@ -9,14 +9,16 @@ from tokencli.errors import UsageError
 from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import ModelFile
 
+ALL = -1
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe")
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked for; None is "decide for me". `gpu_layers` ALL means all of them; `device` is llama.cpp's name."""
+    """What the user asked for; None is "decide for me", ALL of `gpu_layers` or `cpu_moe` all; `device` is llama.cpp's name."""
 
     gpu_layers: int | None = None
+    cpu_moe: int | None = None
     device: str | None = None
     profile: str | None = None
     context: int | None = None

@@ -4,12 +4,12 @@ Compute buffers have no formula here: llama.cpp's dry run tells them (FACTS, Mem
 llama.cpp's src/; tests/engine/test_zoo.py and docs/memory.md hold every term against what llama.cpp says itself.
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Container, Iterator
+from dataclasses import replace
 
-from tokencli.core import DeviceBytes, DeviceKind, ModelInfo, Plan
+from tokencli.core import DeviceBytes, DeviceKind, LargeTensor, ModelInfo, Plan
 from tokencli.header import Header, Tensor
-from tokencli.plan.model_info import BLOCK, EXPERTS, INPUTS, OUTPUT_NORM_MISNAMED, WITH_FIRST_BLOCK
+from tokencli.plan.model_info import EXPERTS, place_of
 
 # Bytes per element as (bytes, elements): ggml's block sizes.
 KV_TYPES = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
@@ -80,6 +80,27 @@ def refusal(info: ModelInfo, kv_type: str, flash_attention: str) -> str | None:
 # Weights
 
 
+def refused(info: ModelInfo, limit: int | None) -> tuple[LargeTensor, ...]:
+    """Matrices for which a device with buffers of at most `limit` bytes has no use: llama.cpp leaves them on the host."""
+    return tuple(each for each in info.large_tensors if limit is not None and each.reach > limit)
+
+
+def seen_by(info: ModelInfo, limit: int | None) -> ModelInfo:
+    """The model as a device with buffers of at most `limit` bytes has it: what it refuses stays on the host like the input.
+
+    The copy of a tied model's embeddings is not made then: the host has them already (TENSOR_DUPLICATED in create_tensor).
+    """
+    blocks, experts, kept, output = list(info.block_bytes), list(info.expert_bytes), info.input_bytes, info.output_bytes
+    for each in refused(info, limit):
+        if each.block is None:
+            output -= each.bytes
+        else:
+            blocks[each.block] -= each.bytes
+            experts[each.block] -= each.bytes if each.expert else 0
+        kept += 0 if each.block is None and info.tied else each.bytes
+    return replace(info, block_bytes=tuple(blocks), expert_bytes=tuple(experts), input_bytes=kept, output_bytes=output)
+
+
 def first_gpu_block(layers: int, gpu_layers: int) -> int:
     """llama.cpp's rule for `-ngl N`: the output layer counts first, then the last blocks (i_gpu_start; report A2-25)."""
     return max(layers + 1 - gpu_layers, 0)
@@ -117,9 +138,21 @@ def _experts_kept_back(info: ModelInfo, first: int, cpu_moe_layers: int) -> int:
     return sum(info.expert_bytes[first : min(cpu_moe_layers, info.trunk_layers)])
 
 
-def mapped_bytes(header: Header, gpu_layers: int, cpu_moe_layers: int = 0) -> int:
+def left_out(plan: Plan, info: ModelInfo, limit: int | None) -> tuple[list[str], int]:
+    """Names and bytes of what the plan would have on its device, but for the device's `limit`."""
+    first = first_gpu_block(info.layers, plan.gpu_layers)
+    found = [
+        each
+        for each in refused(info, limit)
+        if each.block is None or (each.block >= first and not (each.expert and each.block < plan.cpu_moe_layers))
+    ]
+    return [each.name for each in found], sum(each.bytes for each in found)
+
+
+def mapped_bytes(header: Header, gpu_layers: int, cpu_moe_layers: int = 0, refused: Container[str] = ()) -> int:
     """What llama.cpp logs as CPU_Mapped: of each file the range from the first host tensor to the last, what lies between too
     (get_mapping_range in llama-model-loader.cpp). More than `host_weights`; the rest is never read again, so needs no RAM.
+    `refused`: names of tensors that the device does not take.
     """
     layers, heads = header.count("block_count") or 0, header.count("nextn_predict_layers") or 0
     first = first_gpu_block(layers, gpu_layers)
@@ -127,7 +160,7 @@ def mapped_bytes(header: Header, gpu_layers: int, cpu_moe_layers: int = 0) -> in
     for tensor in header.tensors:
         if tensor.offset == 0:  # the first of a file
             total, start, end = total + end - start, 0, 0
-        if not _on_host(tensor, header.architecture, layers - heads, first, cpu_moe_layers):
+        if tensor.name not in refused and not _on_host(tensor, header.architecture, layers - heads, first, cpu_moe_layers):
             continue
         start, end = (start if end else tensor.offset), tensor.offset + tensor.bytes
     return total + end - start
@@ -135,7 +168,7 @@ def mapped_bytes(header: Header, gpu_layers: int, cpu_moe_layers: int = 0) -> in
 
 def _on_host(tensor: Tensor, architecture: str, trunk: int, first: int, cpu_moe_layers: int) -> bool:
     """Whether a tensor is loaded and lies in host memory. `first`: block on the device, one after the last where none is."""
-    block = _block_of(tensor.name, architecture)
+    block = place_of(tensor.name, architecture)
     if block == "input":
         return True
     if block == "output":
@@ -156,22 +189,12 @@ def repacked_bytes(header: Header, info: ModelInfo, *, avx512: bool = False) -> 
 def _multiplied(header: Header, info: ModelInfo) -> Iterator[Tensor]:
     """Tensors that are loaded as matrices: not those only looked up, but the embeddings where they serve as output too."""
     for tensor in header.tensors:
-        block = _block_of(tensor.name, header.architecture)
+        block = place_of(tensor.name, header.architecture)
         if block == "input":
             if info.tied and tensor.name == "token_embd.weight":
                 yield tensor
         elif block == "output" or block < info.trunk_layers:
             yield tensor
-
-
-def _block_of(name: str, architecture: str) -> int | Literal["input", "output"]:
-    """Where a tensor goes, as in model_info.py: with a block, or before or after all of them."""
-    if found := BLOCK.match(name):
-        return int(found[1])
-    stem = name.partition(".")[0]
-    if stem in INPUTS:
-        return "input"
-    return 0 if stem in WITH_FIRST_BLOCK and (stem, architecture) not in OUTPUT_NORM_MISNAMED else "output"
 
 
 def _is_expert(name: str) -> bool:

@@ -4,12 +4,15 @@ Knows which metadata an architecture is described by and which tensors go where;
 about each block stands in plan/blocks.py.
 """
 
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from tokencli.core import ModelInfo
+from tokencli.core import LargeTensor, ModelInfo
 from tokencli.errors import BadModelFile
-from tokencli.header import MAX_LAYERS, Header
+from tokencli.header import MAX_LAYERS, Header, Tensor
 from tokencli.plan import blocks
 
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS in llama-hparams.h; llama.cpp aborts above
@@ -22,6 +25,9 @@ INPUTS = ("token_embd", "position_embd", "token_types", "per_layer_token_embd")
 WITH_FIRST_BLOCK = ("rope_freqs", "rope_factors_long", "rope_factors_short", "per_layer_model_proj", "per_layer_proj_norm",
                      "token_embd_norm", "hrm")  # fmt: skip
 OUTPUT_NORM_MISNAMED = (("token_embd_norm", "lfm2"), ("token_embd_norm", "lfm2moe"))  # LLM_TENSOR_OUTPUT_NORM_LFM2
+
+LARGE = 1 << 27  # what every Vulkan device can hold in a storage buffer: the specification's least maxStorageBufferRange
+_TRIED = 512  # tokens that llama.cpp tries a weight's operation with
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ def model_info(header: Header) -> ModelInfo:
         mla_key_length=cache.mla_key_length,
         mla_value_length=cache.mla_value_length,
         index_cache=bool(header.count("attention.indexer.key_length")),
+        large_tensors=tuple(_large(header, layers - draft_heads, weights.tied, experts_used)),
         experts=experts,
         experts_used=experts_used,
         draft_heads=draft_heads,
@@ -103,27 +110,55 @@ def _experts(header: Header, layers: int) -> tuple[int, int]:
 def _weights(header: Header, layers: int) -> _Weights:
     """Bytes by where llama.cpp puts the tensors. What no block owns but all use goes with the first."""
     sizes, expert_sizes = [0] * layers, [0] * layers
-    outside: dict[str, int] = {}
+    named: dict[str, int] = {}
     input_bytes = output_bytes = 0
     for tensor in header.tensors:
-        stem = tensor.name.partition(".")[0]
-        if found := BLOCK.match(tensor.name):
-            block = int(found[1])
-            if block >= layers:
-                raise BadModelFile(f"{header.name} has a tensor {tensor.name}, but only {layers} blocks", "download it again")
-            sizes[block] += tensor.bytes
-            expert_sizes[block] += tensor.bytes if EXPERTS.search(tensor.name) else 0
-            continue
-        outside[tensor.name] = tensor.bytes
-        if stem in INPUTS:
+        place = place_of(tensor.name, header.architecture)
+        if place == "input":
             input_bytes += tensor.bytes
-        elif stem in WITH_FIRST_BLOCK and (stem, header.architecture) not in OUTPUT_NORM_MISNAMED:
-            sizes[0] += tensor.bytes
-        else:
+        elif place == "output":
             output_bytes += tensor.bytes
-    tied = "output.weight" not in outside and "token_embd.weight" in outside
-    output_bytes += outside["token_embd.weight"] if tied else 0
+        elif place < layers:
+            sizes[place] += tensor.bytes
+            expert_sizes[place] += tensor.bytes if EXPERTS.search(tensor.name) else 0
+        else:
+            raise BadModelFile(f"{header.name} has a tensor {tensor.name}, but only {layers} blocks", "download it again")
+        named[tensor.name] = tensor.bytes
+    tied = "output.weight" not in named and "token_embd.weight" in named
+    output_bytes += named["token_embd.weight"] if tied else 0
     return _Weights(tuple(sizes), tuple(expert_sizes), input_bytes, output_bytes, tied)
+
+
+def _large(header: Header, trunk: int, tied: bool, experts_used: int) -> Iterator[LargeTensor]:
+    """Matrices that llama.cpp may leave on the host: the tensor, or the result of a trial multiplication, is larger than LARGE
+    (weight_buft_supported in llama-model-loader.cpp; ggml_backend_vk_device_supports_op).
+    """
+    for tensor in header.tensors:
+        place = place_of(tensor.name, header.architecture)
+        if tied and tensor.name == "token_embd.weight":
+            place = "output"
+        if place == "input" or len(tensor.shape) == 1 or tensor.name.endswith(".bias"):
+            continue
+        reach = max(tensor.bytes, _tried_bytes(tensor, experts_used))
+        if reach > LARGE and (place == "output" or place < trunk):
+            expert = EXPERTS.search(tensor.name) is not None
+            yield LargeTensor(tensor.name, None if place == "output" else place, tensor.bytes, reach, expert)
+
+
+def _tried_bytes(tensor: Tensor, experts_used: int) -> int:
+    """Of the result of multiplying with 512 tokens, of experts with those that a token uses: f32."""
+    used = experts_used if EXPERTS.search(tensor.name) else math.prod(tensor.shape[2:])
+    return 4 * tensor.shape[1] * _TRIED * used
+
+
+def place_of(name: str, architecture: str) -> int | Literal["input", "output"]:
+    """Where a tensor goes: with a block, or before or after all of them."""
+    if found := BLOCK.match(name):
+        return int(found[1])
+    stem = name.partition(".")[0]
+    if stem in INPUTS:
+        return "input"
+    return 0 if stem in WITH_FIRST_BLOCK and (stem, architecture) not in OUTPUT_NORM_MISNAMED else "output"
 
 
 def _looped(info: ModelInfo, header: Header) -> ModelInfo:

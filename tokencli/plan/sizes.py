@@ -1,11 +1,13 @@
 """What a plan takes on each device, and what each device may give. Pure; the dry run is handed in for the compute buffers."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
 from tokencli.plan.memory import HOST, placed
+
+TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
 
 DryRun = Callable[[Plan], tuple[DeviceBytes, ...]]
 
@@ -61,9 +63,13 @@ class Budgets:
 
 
 def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
-    """All terms by device: the target's, the draft's, and the compute and output buffers of both from the dry run."""
-    buffers = (dataclasses.replace(place, output=0) for place in dry_run(plan))  # its output is of one row: ours is the peak
-    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers))
+    """All terms by device: the target's, the draft's in one, and the compute buffers of both from the dry run."""
+    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
+
+
+def buffers(found: Iterable[DeviceBytes]) -> Iterator[DeviceBytes]:
+    """Of a dry run what has no closed form. Its output is of one row and its state of one copy: ours are the peak."""
+    return (dataclasses.replace(place, output=0, recurrent=0) for place in found)
 
 
 def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
@@ -74,14 +80,13 @@ def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
     return tuple(together[device] for device in sorted(together))
 
 
-def _draft_places(plan: Plan, draft: ModelFile) -> tuple[DeviceBytes, ...]:
-    """The draft's own weights and cache: all of it on one device."""
+def _draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
+    """The draft's own weights, cache and output: all of it on one device."""
     assert plan.draft
     layers = draft.info.offloadable_layers if plan.draft.device else 0
-    own = dataclasses.replace(plan, model=draft.model, device=plan.draft.device, gpu_layers=layers, draft=None)
-    return placed(own, draft.info)
+    own = dataclasses.replace(plan, model=draft.model, device=plan.draft.device, gpu_layers=layers, cpu_moe_layers=0, draft=None)
+    return (DeviceBytes(place.id, place.kind, draft=place.total) for place in placed(own, draft.info))
 
 
 def _sum(first: DeviceBytes, second: DeviceBytes) -> DeviceBytes:
-    terms = ("weights", "kv", "recurrent", "compute", "output")
-    return dataclasses.replace(second, **{term: getattr(first, term) + getattr(second, term) for term in terms})
+    return dataclasses.replace(second, **{term: getattr(first, term) + getattr(second, term) for term in TERMS})
