@@ -39,6 +39,12 @@ class Terminal:
         return self.stdout.isatty()
 
     @property
+    def edits_lines(self) -> bool:
+        """Whether a line editor can work: a whole terminal on both sides."""
+        reads = self.stdin is not None and self.stdin.isatty()  # None: started without any stdin
+        return reads and self.stdout.isatty() and self.environ.get("TERM") != "dumb"
+
+    @property
     def shows_progress(self) -> bool:
         return self.stderr.isatty() and self.environ.get("TERM") != "dumb"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from tokencli.cli.answer import PlainView
@@ -10,6 +11,8 @@ from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats,
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
+
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
 
 class RunView:
@@ -22,6 +25,7 @@ class RunView:
         self._terminal = terminal
         self._quiet = quiet
         self._json = as_json
+        self._aside = Aside(terminal, quiet=quiet)
         self._text = PlainView(terminal)
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
         self.plan: Plan | None = None
@@ -30,11 +34,10 @@ class RunView:
     def show(self, event: RunEvent) -> None:
         match event:
             case Note(text):
-                self._note(text)
-            case Loading(fraction):
-                self._show_progress(f"loading {100 * fraction:3.0f} %")
-            case Prefilling(done, total) if done:
-                self._show_progress(f"reading the prompt: {done} of {total} tokens")
+                self._text.clear_status()
+                self._aside.line(f"note: {text}")
+            case Loading() | Prefilling():
+                self._show_progress(progress(event))
             case Planned(plan):
                 self.plan = plan
                 self._show_progress("reading the prompt")
@@ -50,8 +53,8 @@ class RunView:
         if self._json:
             self._terminal.stdout.write(json.dumps(self._object(), ensure_ascii=False) + "\n")
             self._terminal.stdout.flush()
-        if self.done and self.plan and not self._quiet and not self._json:
-            self._line(summary(self.plan, self.done))
+        if self.done and self.plan and not self._json:
+            self._aside.line(summary(self.plan, self.done))
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
@@ -72,18 +75,41 @@ class RunView:
         else:
             self._text.feed(kind, text, drafted)
 
-    def _note(self, text: str) -> None:
-        self._text.clear_status()
-        if not self._quiet:
-            self._line(f"note: {text}")
+    def _show_progress(self, text: str) -> None:
+        if text and not self._quiet:
+            self._text.status(text)
 
-    def _line(self, text: str) -> None:
-        self._terminal.stderr.write(one_line(text) + "\n")
+
+class Aside:
+    """What stands beside the answer, on stderr, a line each. With `quiet` only errors and what was asked for are shown."""
+
+    def __init__(self, terminal: Terminal, *, quiet: bool) -> None:
+        self._terminal = terminal
+        self.quiet = quiet
+
+    def line(self, text: str, *, dim: bool = False) -> None:
+        if not self.quiet:
+            shown = one_line(text)
+            self._write(f"{_DIM}{shown}{_RESET}" if dim and self._terminal.shows_colour else shown)
+
+    def error(self, error: TokencliError) -> None:
+        self._write(error_line(error))
+
+    def table(self, lines: Iterable[str]) -> None:
+        """Lines asked for, their spaces kept."""
+        for line in lines:
+            self._write(EscapeStripper().feed(line))
+
+    def _write(self, line: str) -> None:
+        self._terminal.stderr.write(line + "\n")
         self._terminal.stderr.flush()
 
-    def _show_progress(self, text: str) -> None:
-        if not self._quiet:
-            self._text.status(text)
+
+def progress(event: Loading | Prefilling) -> str:
+    """What goes on, in a few words; empty where it has only begun."""
+    if isinstance(event, Loading):
+        return f"loading {100 * event.fraction:3.0f} %"
+    return f"reading the prompt: {event.done} of {event.total} tokens" if event.done else ""
 
 
 def summary(plan: Plan, done: Done) -> str:
@@ -116,6 +142,13 @@ def placement(plan: Plan) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def size(size: int | None) -> str:
+    """Bytes in people's units."""
+    if size is None:
+        return "?"
+    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{size / 2**20:.0f} MiB"
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
