@@ -4,12 +4,14 @@ import dataclasses
 import json
 from typing import Any
 
-from tokencli.cli.answer import PlainView
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind
+from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
+
+_CLEAR_LINE = "\r\x1b[K"
+_DIM, _DRAFTED, _RESET = "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
 class RunView:
@@ -22,8 +24,11 @@ class RunView:
         self._terminal = terminal
         self._quiet = quiet
         self._json = as_json
-        self._text = PlainView(terminal)
+        self._answer = _Channel(terminal.shows_answer)
+        self._thoughts = _Channel(terminal.stderr.isatty())
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
+        self._progress = False
+        self._thinking = False
         self.plan: Plan | None = None
         self.done: Done | None = None
 
@@ -46,16 +51,26 @@ class RunView:
 
     def close(self) -> None:
         """End the output: rest of the text, the summary line, or the JSON object."""
-        self._text.finish()
+        self._clear_progress()
         if self._json:
             self._terminal.stdout.write(json.dumps(self._object(), ensure_ascii=False) + "\n")
-            self._terminal.stdout.flush()
+        else:
+            self._write_answer(self._answer.flush())
+            self._end_thinking()
+            if any(self._parts["answer"]):
+                self._terminal.stdout.write("\n")
+        self._terminal.stdout.flush()
         if self.done and self.plan and not self._quiet and not self._json:
             self._line(summary(self.plan, self.done))
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
-        self._text.finish()
+        self._clear_progress()
+        if self._json:
+            return
+        self._end_thinking()
+        if any(self._parts["answer"]):
+            self._write_answer(self._answer.flush() + "\n")
 
     def _object(self) -> dict[str, Any]:
         return {
@@ -66,14 +81,38 @@ class RunView:
             "stats": stats_json(self.done.stats) if self.done else None,
         }
 
-    def _show_text(self, kind: TextKind, text: str, drafted: bool) -> None:
-        if self._json or (self._quiet and kind == "reasoning"):
-            self._text.clear_status()
-        else:
-            self._text.feed(kind, text, drafted)
+    def _show_text(self, kind: str, text: str, drafted: bool) -> None:
+        self._clear_progress()
+        if self._json:
+            return
+        if kind == "answer":
+            self._end_thinking()
+            shown = self._answer.feed(text)
+            coloured = drafted and shown and self._terminal.colours_answer
+            self._write_answer(f"{_DRAFTED}{shown}{_RESET}" if coloured else shown)
+        elif not self._quiet:
+            self._write_thought(self._thoughts.feed(text))
+
+    def _write_answer(self, text: str) -> None:
+        if text:
+            self._terminal.stdout.write(text)
+            self._terminal.stdout.flush()
+
+    def _write_thought(self, text: str) -> None:
+        dim = _DIM if self._terminal.shows_colour and not self._thinking else ""
+        self._thinking = True
+        self._terminal.stderr.write(dim + text)
+        self._terminal.stderr.flush()
+
+    def _end_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            reset = _RESET if self._terminal.shows_colour else ""
+            self._terminal.stderr.write(self._thoughts.flush() + reset + "\n\n")
+            self._terminal.stderr.flush()
 
     def _note(self, text: str) -> None:
-        self._text.clear_status()
+        self._clear_progress()
         if not self._quiet:
             self._line(f"note: {text}")
 
@@ -82,8 +121,29 @@ class RunView:
         self._terminal.stderr.flush()
 
     def _show_progress(self, text: str) -> None:
-        if not self._quiet:
-            self._text.status(text)
+        if self._terminal.shows_progress and not self._quiet:
+            self._terminal.stderr.write(f"{_CLEAR_LINE}{text}")
+            self._terminal.stderr.flush()
+            self._progress = True
+
+    def _clear_progress(self) -> None:
+        if self._progress:
+            self._terminal.stderr.write(_CLEAR_LINE)
+            self._terminal.stderr.flush()
+            self._progress = False
+
+
+class _Channel:
+    """Model text on its way to a stream: stripped of terminal escapes where a terminal would obey them."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self._stripper = EscapeStripper() if is_terminal else None
+
+    def feed(self, text: str) -> str:
+        return self._stripper.feed(text) if self._stripper else text
+
+    def flush(self) -> str:
+        return self._stripper.flush() if self._stripper else ""
 
 
 def summary(plan: Plan, done: Done) -> str:
