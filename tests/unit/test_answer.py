@@ -107,6 +107,16 @@ class TestDrawing:
         view.finish()
         assert tty.lines() == ["Yes,"]
 
+    def test_a_note_amid_the_answer_stands_above_the_open_block(self) -> None:
+        tty, clock = Tty(), Clock()
+        view = view_on(tty, clock)
+        view.feed("answer", "one\n\n- two\n")
+        view.note("note: the engine\x1b[2J was started again")
+        clock.time += 1
+        view.feed("answer", "  and three\n")
+        view.abandon()
+        assert tty.lines() == ["one", "", "note: the engine was started again", "• two", "  and three"]
+
     def test_a_character_wider_for_the_terminal_than_for_us_shifts_no_row(self) -> None:
         tty = streamed(["👩‍👩‍👧‍👦" * 10, "\n", "b", "c", "\n\nend"], columns=20, rows=6)
         assert tty.lines()[-3:] == ["bc", "", "end"]
@@ -217,6 +227,16 @@ class TestPlain:
         quiet = io.StringIO()
         view_on(Screen(), Clock(), plain=True, err=quiet).status("loading")
         assert quiet.getvalue() == ""
+
+    def test_a_note_begins_a_line(self) -> None:
+        out, err = Screen(), io.StringIO()
+        view = view_on(out, Clock(), plain=True, err=err)
+        view.feed("answer", "a")
+        view.note("note: again")
+        view.feed("answer", "b\n")
+        view.note("note: and again")
+        view.abandon()
+        assert (out.getvalue(), err.getvalue()) == ("a\nb\n\n", "note: again\nnote: and again\n")
 
 
 def test_a_stream_that_knows_no_window_is_80_by_24() -> None:

@@ -26,8 +26,14 @@ class AnswerView(Protocol):
     def feed(self, kind: TextKind, text: str) -> None:
         """Show a piece of the model's text."""
 
+    def note(self, text: str) -> None:
+        """Tell something amid the answer, on a line of its own."""
+
     def finish(self) -> None:
-        """Show all that came, whole or cut short (Ctrl-C, an error), and end its line. No call may follow."""
+        """Show the rest and end its line. No call may follow."""
+
+    def abandon(self) -> None:
+        """The same for an answer that was cut short (Ctrl-C, an error): what came is shown."""
 
 
 def answer_view(
@@ -66,17 +72,13 @@ class PlainView:
         self._now = now
         self._thinking_since: float | None = None
         self._answered = False
+        self._amid = False  # the cursor is behind text
         self._status = False
 
     def status(self, text: str) -> None:
         if self._terminal.shows_progress and not self._answered and self._thinking_since is None:
             self._write(self._terminal.stderr, f"{_CLEAR_LINE}{text}")
             self._status = True
-
-    def clear_status(self) -> None:
-        if self._status:
-            self._write(self._terminal.stderr, _CLEAR_LINE)
-            self._status = False
 
     def feed(self, kind: TextKind, text: str, drafted: bool = False) -> None:
         """`drafted`: coloured where there are colours."""
@@ -85,16 +87,31 @@ class PlainView:
             self._think(self._thoughts.feed(text))
             return
         self._end_thinking()
-        self._answered = self._answered or bool(text)
         shown = self._answer.feed(text)
+        self._answered = self._answered or bool(text)
+        self._amid = not shown.endswith("\n") if shown else self._amid
         coloured = drafted and shown and self._terminal.colours_answer
         self._write(self._terminal.stdout, f"{_DRAFTED}{shown}{_RESET}" if coloured else shown)
+
+    def note(self, text: str) -> None:
+        self.clear_status()
+        self._end_thinking()
+        if self._amid and self._terminal.shows_answer:
+            self._write(self._terminal.stdout, "\n")
+        self._write(self._terminal.stderr, EscapeStripper().feed(text) + "\n")
 
     def finish(self) -> None:
         self.clear_status()
         self._end_thinking()
         if self._answered:
             self._write(self._terminal.stdout, "\n")
+
+    abandon = finish
+
+    def clear_status(self) -> None:
+        if self._status:
+            self._write(self._terminal.stderr, _CLEAR_LINE)
+            self._status = False
 
     def _think(self, text: str) -> None:
         begins = self._thinking_since is None

@@ -128,14 +128,17 @@ class ChatLoop:
             self.answer(self.chat.say(typed))
 
     def _show(self, events: Iterator[Event]) -> Done | None:
-        view = EventView(self._aside, self._answer_view)
+        view = EventView(self._aside, self._answer_view())
         try:
             for event in events:
                 view.show(event)
+        except BaseException:
+            view.abandon()
+            raise
         finally:
-            view.finish()
             if isinstance(events, Generator):  # what was cut by an interrupt stays as it was shown
                 events.close()
+        view.finish()
         return view.done
 
     def _answer_view(self) -> AnswerView:

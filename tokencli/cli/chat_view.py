@@ -1,7 +1,7 @@
 """What a person sees of a conversation: answers as they come, the status line, figures and sessions. Decides nothing."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tokencli.cli.answer import AnswerView
@@ -18,18 +18,16 @@ _FIRST_WORDS = 50
 class EventView:
     """The events of one answer, or of a load: text and progress to the answer's view, notes beside it."""
 
-    def __init__(self, aside: Aside, answer: Callable[[], AnswerView]) -> None:
+    def __init__(self, aside: Aside, answer: AnswerView) -> None:
         self._aside = aside
-        self._make = answer
-        self._answer = answer()
+        self._answer = answer
         self.done: Done | None = None
 
     def show(self, event: Event) -> None:
         match event:
             case Note(text):
-                self._answer.finish()  # nothing may write into a drawing
-                self._aside.line(f"note: {text}")
-                self._answer = self._make()
+                if not self._aside.quiet:
+                    self._answer.note(one_line(f"note: {text}"))
             case Loading() | Prefilling():
                 doing = progress(event)
                 if doing and not self._aside.quiet:
@@ -42,6 +40,9 @@ class EventView:
 
     def finish(self) -> None:
         self._answer.finish()
+
+    def abandon(self) -> None:
+        self._answer.abandon()
 
 
 def greeting(model: str, stats: "ChatStats") -> str:

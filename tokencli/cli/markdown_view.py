@@ -61,10 +61,19 @@ class MarkdownView:
         self._part.feed(self._stripper.feed(text))
         self._draw_if_due()
 
+    def note(self, text: str) -> None:
+        """Above the block that is still open, which goes on below it."""
+        width = self._size().columns
+        self._ended += [*self._part.final(width), *wrapped(Text(EscapeStripper().feed(text), _DIM), width)]
+        self._next = self._now()
+        self._draw_if_due()
+
     def finish(self) -> None:
         self._status = ""
         self._end_part()
         self._region.draw(self._ended, [], self._size())
+
+    abandon = finish
 
     def _begin(self, kind: TextKind) -> None:
         if self._kind:
