@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tokencli.cli.chat_commands import perform
 from tokencli.cli.chat_lines import Source, block
-from tokencli.cli.chat_view import EventView, answer_view, greeting, shortened, status_line
+from tokencli.cli.chat_view import AnswerView, EventView, answer_view, greeting, shortened, status_line
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, summary
 from tokencli.core import Done, Event
@@ -74,15 +74,16 @@ class ChatLoop:
         messages = self.chat.messages
         if not messages:
             return
-        self._aside.line(f"{len(messages)} messages so far; the last of them:")
         if not self._terminal.shows_answer:
+            self._aside.line(f"{len(messages)} messages so far")
             return
+        self._aside.line(f"{len(messages)} messages so far; the last of them:")
         last = max((at for at, each in enumerate(messages) if each.role == "user"), default=0)
         for message in messages[last:]:
             if message.role == "user":
                 self._aside.line(f">>> {shortened(message.content)}")
             else:
-                view = answer_view(self._terminal, self._plain, self._thoughts)
+                view = self._new_answer()
                 view.feed("answer", message.content)
                 view.finish()
 
@@ -126,8 +127,11 @@ class ChatLoop:
         else:
             self.answer(self.chat.say(typed))
 
+    def _new_answer(self) -> AnswerView:
+        return answer_view(self._terminal, self._plain, self._thoughts)
+
     def _show(self, events: Iterator[Event]) -> Done | None:
-        view = EventView(self._aside, answer_view(self._terminal, self._plain, self._thoughts))
+        view = EventView(self._aside, self._new_answer)
         try:
             for event in events:
                 view.show(event)

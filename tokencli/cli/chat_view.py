@@ -1,7 +1,7 @@
 """What a person sees of a conversation: answers as they come, the status line, figures and sessions. Decides nothing."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from tokencli.cli.terminal import Terminal
@@ -71,18 +71,29 @@ class PlainAnswer:
 
 
 class EventView:
-    """The events of one answer, or of a load: text to the answer's view, the rest beside it."""
+    """The events of one answer, or of a load: text to the answer's view, the rest beside it.
 
-    def __init__(self, aside: Aside, answer: AnswerView) -> None:
+    A note in mid-answer (the engine had to be started again) stands on a line of its own, and a new view goes on after it.
+    """
+
+    def __init__(self, aside: Aside, new_answer: Callable[[], AnswerView]) -> None:
         self._aside = aside
-        self._answer = answer
+        self._new_answer = new_answer
+        self._answer = new_answer()
+        self._in_text = False
         self.done: Done | None = None
 
     def show(self, event: Event) -> None:
         match event:
-            case Note() | Loading() | Prefilling():
+            case Note():
+                if self._in_text:
+                    self._answer.abandon()
+                    self._answer, self._in_text = self._new_answer(), False
+                self._aside.show(event)
+            case Loading() | Prefilling() if not self._in_text:
                 self._aside.show(event)
             case Text(kind, text):
+                self._in_text = True
                 self._aside.clear()
                 self._answer.feed(kind, text)
             case Done():
