@@ -25,7 +25,7 @@ from tokencli.cli.chat_loop import ChatLoop
 from tokencli.cli.chat_view import status_line
 from tokencli.cli.chat_words import ChatWords
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Event, Note, Planned, Text
+from tokencli.core import Event, Loading, Note, Planned, Prefilling, Text
 from tokencli.errors import EngineCrashed, EngineMissing, Interrupted, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.world.sessions import StoredMessage
@@ -171,6 +171,19 @@ class TestWithoutATerminal:
         assert "note: the context is nearly full\n" in err
         assert "\r\x1b[Kreading the prompt: 1 of 2 tokens\r\x1b[K" in err
         assert f"\x1b[2m{SUMMARY.rstrip()}\x1b[0m\n" in err
+
+    def test_a_note_in_mid_answer_has_a_line_of_its_own_and_progress_waits(self) -> None:
+        def recovering(_: str) -> Iterator[Event]:
+            yield Text("answer", "half ")
+            yield Prefilling(1, 2)
+            yield Note("the engine is started again")
+            yield Loading(0.5)
+            yield Text("answer", "an answer")
+
+        terminal = Terminal(io.StringIO("hi\n"), both := Screen(), both, {"NO_COLOR": "1"})
+        ChatLoop(FakeChat(answer=recovering), LineSource(terminal), terminal, plain=True).run()
+        shown = both.getvalue()[both.getvalue().index("half") :]
+        assert shown.startswith("half \nnote: the engine is started again\nan answer\n")
 
 
 class TestAtAPlainTerminal:

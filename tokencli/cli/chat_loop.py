@@ -75,9 +75,10 @@ class ChatLoop:
         messages = self.chat.messages
         if not messages:
             return
-        self._aside.line(f"{len(messages)} messages so far; the last of them:")
         if not self._terminal.shows_answer:
+            self._aside.line(f"{len(messages)} messages so far")
             return
+        self._aside.line(f"{len(messages)} messages so far; the last of them:")
         last = max((at for at, each in enumerate(messages) if each.role == "user"), default=0)
         for message in messages[last:]:
             if message.role == "user":
