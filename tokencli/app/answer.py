@@ -36,13 +36,18 @@ def random_seed() -> int:
     return secrets.randbits(32)
 
 
+def check_prompt(prompt: str) -> None:
+    """Raises UsageError for one without any text."""
+    if not prompt.strip():
+        raise UsageError("the prompt is empty", 'give some text: tokencli run MODEL "a question"')
+
+
 def run(question: Question, world: World) -> Iterator[Event]:
     """One answer as events: notes, Planned, Loading, Loaded, Prefilling, Text, and Done at the end. Close it to stop.
 
     Raises a TokencliError for all that goes wrong; text already yielded stays valid.
     """
-    if not question.prompt.strip():
-        raise UsageError("the prompt is empty", 'give some text: tokencli run MODEL "a question"')
+    check_prompt(question.prompt)
     deadline = None if question.timeout is None else world.now() + question.timeout
     result = yield from opened(question.model, question.wishes, world, deadline)
     with result.engine as engine:

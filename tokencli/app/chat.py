@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tokencli.app.answer import random_seed
+from tokencli.app.answer import Question, check_prompt, random_seed
 from tokencli.app.chat_engine import ChatEngine
 from tokencli.app.chat_settings import ChatSettings, Overflow
 from tokencli.app.chat_store import Store
@@ -26,7 +26,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class ChatWishes:
-    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest one."""
+    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest. `timeout`: seconds from now."""
 
     model: str | None
     wishes: Wishes = field(default_factory=Wishes)
@@ -40,6 +40,8 @@ class ChatWishes:
     max_thinking: int | None = None
     session: str | None = None
     resume: bool = False
+    timeout: float | None = None
+    show_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Chat:
             thinking=wishes.thinking,
             max_thinking=wishes.max_thinking,
             template=template_source(wishes.template) if wishes.template else None,
+            show_draft=wishes.show_draft,
         )
         self._attached: list[str] = []
         self._store = Store(world, self._notes.append)
@@ -87,7 +90,8 @@ class Chat:
         except BaseException:
             self._store.close()
             raise
-        self._engine = ChatEngine(model, wishes.wishes, world, self._store)
+        deadline = None if wishes.timeout is None else world.now() + wishes.timeout
+        self._engine = ChatEngine(model, wishes.wishes, world, self._store, deadline)
         self._take(Conversation(session, self._notes.append))
         if wishes.system is not None:
             self._conversation.system = wishes.system
@@ -357,6 +361,25 @@ class Chat:
     def _all_notes(self) -> Iterator[Note]:
         while self._notes:
             yield Note(self._notes.pop(0))
+
+
+def run_in_session(question: Question, session: str, world: World) -> Iterator[Event]:
+    """One answer as the next turn of a saved conversation, begun where there is none of the name. As app.run otherwise."""
+    check_prompt(question.prompt)
+    wishes = ChatWishes(
+        model=question.model,
+        wishes=question.wishes,
+        sampling=question.sampling,
+        system=question.system,
+        max_tokens=question.max_tokens,
+        stop=question.stop,
+        session=session,
+        timeout=question.timeout,
+        show_draft=question.show_draft,
+    )
+    with Chat(wishes, world) as chat:
+        yield from chat.open()
+        yield from chat.say(question.prompt)
 
 
 _WAYS_OUT = "/clear begins anew, /undo takes back, /set overflow drop or compact goes on by itself"

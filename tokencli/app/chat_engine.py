@@ -1,7 +1,6 @@
 """The engine of a chat: opened when it is needed, opened smaller when it failed, its cache kept on disk between runs."""
 
 import dataclasses
-import importlib.metadata
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from tokencli.app.chat_settings import ChatSettings
 from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
 from tokencli.app.opened import Opened, opened
-from tokencli.app.world import World
+from tokencli.app.world import World, seconds_left
 from tokencli.core import Event, Plan, Request
 from tokencli.engine.known_templates import TEMPLATES
 from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
@@ -24,8 +23,9 @@ _SMALLEST_CONTEXT = 512
 class ChatEngine:
     """One engine at a time. `state_note` says what became of the cache that an earlier run left for the conversation."""
 
-    def __init__(self, model: str, wishes: Wishes, world: World, store: Store) -> None:
+    def __init__(self, model: str, wishes: Wishes, world: World, store: Store, deadline: float | None = None) -> None:
         self.model = model
+        self._deadline = deadline
         self._wishes, self._world, self._store = wishes, world, store
         self._opened: Opened | None = None
         self._last_plan: Plan | None = None
@@ -48,7 +48,7 @@ class ChatEngine:
         if self._opened:
             return
         has_template = settings.template is not None
-        found = yield from opened(self.model, self._wishes, self._world, has_template=has_template)
+        found = yield from opened(self.model, self._wishes, self._world, self._deadline, has_template)
         if found.loaded.template is None and not has_template:
             found.engine.close()
             hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
@@ -58,7 +58,7 @@ class ChatEngine:
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        return self._opened.engine.generate(request)
+        return self._opened.engine.generate(request, seconds_left(self._deadline, self._world))
 
     def count(self, request: Request) -> int:
         assert self._opened
@@ -143,6 +143,8 @@ class ChatEngine:
 
     def _description(self) -> Description:
         """All that a cache depends on: another model file, library or kind of cache makes it worthless."""
+        import importlib.metadata  # 20 ms, which a plain run need not pay
+
         assert self._opened
         plan = self._opened.plan
         return {

@@ -22,6 +22,7 @@ class ChatSettings:
     thinking: Thinking = "on"
     max_thinking: int | None = None
     template: str | None = None
+    show_draft: bool = False
 
     def request(self, messages: tuple[Message, ...], begun: Begun, seed_offset: int) -> Request:
         """`seed_offset` makes another answer to the same messages another one."""
@@ -36,6 +37,7 @@ class ChatSettings:
             template=self.template,
             begun=begun,
             reuse=True,
+            show_draft=self.show_draft,
         )
 
     def shown(self) -> dict[str, str]:

@@ -122,6 +122,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         show_draft: options.ShowDraft = False,
+        session: options.Session = None,
         as_json: options.Json = False,
         quiet: options.Quiet = False,
     ) -> None:
@@ -142,7 +143,9 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             stop=tuple(stop or ()),
             show_draft=show_draft,
         )
-        _show_run(story.run(question, story.World()), RunView(terminal, quiet=quiet, as_json=as_json))
+        world = story.World()
+        events = story.run(question, world) if session is None else story.run_in_session(question, session, world)
+        _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json))
 
     return run
 
