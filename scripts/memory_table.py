@@ -42,7 +42,7 @@ were downloaded. llama.cpp is asked with `no_alloc` and reports what it would al
   buffers hold 128 MiB: a larger matrix, or one whose result for 512 tokens would be larger, stays on the host there
   (`memory.seen_by`; the worker asks the device for its limit). Most real GPUs hold 4 GiB and take them. Mamba's first scan has no
   Vulkan kernel: its small matrices stay too, which this table counts and a plan does not (20 MiB of a 2.8B).
-- What a driver takes outside of these buffers is no term, as nothing here tells it: `headroom_share` in the profiles leaves room.
+- What a driver takes outside of these buffers is no term: nothing here tells it. A profile's `headroom_share` leaves room.
 - In a dry run nothing is mapped. With mmap, llama.cpp logs for the host the range of the file from the first of its tensors to
   the last (`memory.mapped_bytes`, checked by real loads in tests/engine/test_zoo.py).
 - `output` is one row of logits, as reserved; it grows to one more for each drafted token (`memory.placed` counts them all).

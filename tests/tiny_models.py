@@ -47,6 +47,7 @@ def write(
     add_bos: bool = True,
     tied: bool = False,
     eog: bool = False,
+    letters: bool = False,
     window: int = 32,
     context: int = 4096,
     noise: float = 0.0,
@@ -57,7 +58,8 @@ def write(
 
     A bad draft for it is the same with another seed; a good one is the same with `noise`, which is added to every matrix
     in that proportion to its own spread: about 0.85 of the greedy tokens stay the same with 0.02, half of them with 0.1.
-    Special tokens are not produced; `eog` lets the two that end a generation compete like any other. `extra` overrides
+    Special tokens are not produced; `eog` lets the two that end a generation compete like any other. With `letters` only
+    printable single characters are produced, so that an answer has the same tokens when it is read again. `extra` overrides
     metadata, and removes the entries it sets to None. Logits do not depend on the batch at all with Q8_0 (on the CPU):
     the type for tests of equality. With F32 and F16 they differ by up to 0.01, which should change one greedy choice in
     some 4,000 (sliding: 1,000).
@@ -83,7 +85,7 @@ def write(
         metadata[f"{architecture}.expert_count"] = _EXPERTS
         metadata[f"{architecture}.expert_used_count"] = 2
 
-    _vocabulary_matrices(weights, kind, vocab_size, embedding, tied, eog)
+    _vocabulary_matrices(weights, kind, vocab_size, embedding, tied, _refused(vocab_size, eog, letters))
     for layer, whole in enumerate(full):
         prefix = f"blk.{layer}."
         if kind == "hybrid" and not whole:
@@ -130,8 +132,15 @@ class _Weights:
         return values
 
 
-def _vocabulary_matrices(weights: _Weights, kind: str, size: int, embedding: int, tied: bool, eog: bool) -> None:
-    refused = [token for token in range(tiny_vocabulary.FIRST_BYTE) if not (eog and token in (EOS, TURN_END))]
+def _refused(size: int, eog: bool, letters: bool) -> list[int]:
+    """Tokens that are never produced."""
+    if letters:
+        printable = range(tiny_vocabulary.FIRST_BYTE + 0x21, tiny_vocabulary.FIRST_BYTE + 0x7F)
+        return [token for token in range(size) if token not in printable]
+    return [token for token in range(tiny_vocabulary.FIRST_BYTE) if not (eog and token in (EOS, TURN_END))]
+
+
+def _vocabulary_matrices(weights: _Weights, kind: str, size: int, embedding: int, tied: bool, refused: list[int]) -> None:
     norm = weights.norm("token_embd_norm.weight" if kind == "hybrid" else "output_norm.weight", embedding)
     spread = embedding**-0.5 if kind == "sliding" else 1.0  # Gemma multiplies by the square root itself
     tokens = weights.matrix("token_embd.weight", size, embedding, gain=spread * embedding**0.5)

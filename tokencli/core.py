@@ -10,6 +10,7 @@ from typing import Literal
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
 TextKind = Literal["answer", "reasoning"]
+Thinking = Literal["on", "off", "low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,34 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """An answer that was broken off, as it was shown: the next one goes on from here. Without an answer: in its reasoning."""
+
+    reasoning: str = ""
+    answer: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.answer)
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One answer wanted from a loaded model. `max_tokens` None: until the model or the context ends."""
+    """One answer wanted from a loaded model. `max_tokens` None: until the model or the context ends.
+
+    `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
+    `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
+    """
 
     messages: tuple[Message, ...]
     sampling: Sampling
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     show_draft: bool = False
+    thinking: Thinking = "on"
+    max_thinking: int | None = None
+    template: str | None = None
+    begun: Begun = Begun()
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +363,15 @@ class Loading:
     fraction: float
 
 
+OWN_TEMPLATE = "own"
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user."""
+    """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user.
+
+    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None.
+    """
 
     gpu_layers: int
     layers: int
@@ -353,6 +380,7 @@ class Loaded:
     load_seconds: float
     draft: bool = False
     notes: tuple[str, ...] = ()
+    template: str | None = OWN_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +400,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`."""
+
     finish_reason: FinishReason
     stats: Stats
     notes: tuple[str, ...] = ()
+    reuse: str | None = None
 
 
 Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done

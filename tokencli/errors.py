@@ -11,6 +11,7 @@ TokencliError            1  failed
 │   ├── EngineMissing       not installed, or another version than the pinned one
 │   ├── EngineCrashed       the worker died; carries the last log lines
 │   └── EngineTimeout       the worker gave no sign of life
+├── NotSaved             1  conversations cannot be kept on this disk; a chat may go on without
 └── Interrupted        130
 """
 
@@ -71,6 +72,10 @@ class EngineCrashed(EngineError):
 
 
 class EngineTimeout(EngineError):
+    pass
+
+
+class NotSaved(TokencliError):
     pass
 
 

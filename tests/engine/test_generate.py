@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny_vocabulary
 from tests.engine.conftest import answer, ask, load, plan_for
 from tokencli.core import Message, Model, Prefilling, Request, Sampling, Text
 from tokencli.engine.client import Engine
@@ -112,12 +113,27 @@ def test_exactly_one_bos(tiny: Callable[..., Model]) -> None:
     assert counts == {"both": 4, "vocabulary only": 4, "neither": 3}
 
 
-def test_a_model_without_template_continues_plain_text_and_says_so(tiny: Callable[..., Model]) -> None:
+def test_a_model_without_template_continues_plain_text(tiny: Callable[..., Model]) -> None:
+    unmarked = [text.replace(b"<|im_", b"<|turn_") for text in tiny_vocabulary.of_size(512).texts]
+    with Engine() as engine:
+        loaded = load(engine, plan_for(tiny(chat_template=None, extra={"tokenizer.ggml.tokens": unmarked})))
+        done = answer(engine.generate(ask("abc", max_tokens=1)))[2]
+    assert loaded.template is None
+    assert done.stats.prompt_tokens == 4
+
+
+def test_a_model_without_template_is_recognised_by_its_control_tokens(tiny: Callable[..., Model]) -> None:
+    """Report A5-12: never another model's tags without a word."""
     with Engine() as engine:
         loaded = load(engine, plan_for(tiny(chat_template=None)))
-        done = answer(engine.generate(ask("abc", max_tokens=1)))[2]
-    assert loaded.notes == ("this model has no chat template: the prompt is continued as plain text",)
-    assert done.stats.prompt_tokens == 4
+        assert loaded.template == "chatml"
+        assert engine.count(ask("abc")) == len("__user\nabc_\n_assistant\n"), "control tokens are one each, and a BOS"
+
+
+def test_another_template_can_be_asked_for(tiny: Callable[..., Model]) -> None:
+    with Engine() as engine:
+        load(engine, plan_for(tiny()))
+        assert engine.count(ask("abc", template="{{ messages[0].content }}!")) == len("_abc!")
 
 
 def test_a_template_that_fails_is_one_clear_error(tiny: Callable[..., Model]) -> None:

@@ -5,6 +5,7 @@ depends on how a prompt was cut into batches, by far more than the bound here.
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,55 @@ def test_a_legal_cut_decodes_nothing_again(opened: Callable[[str], LoadedModel])
         before = model.seconds
         model.rollback(42)
         assert model.seconds == before, kind
+
+
+@pytest.mark.parametrize("kind", ["llama", "sliding", "hybrid", "experts"])
+def test_a_checkpoint_brings_back_what_no_cut_does(opened: Callable[[str], LoadedModel], kind: str) -> None:
+    """Prefill with a checkpoint, a long answer, back to the checkpoint and to a place shortly after it."""
+    model = opened(kind)
+    text = tokens_of(600)
+    for cut in (300, 310):
+        model.rollback(0)
+        model.decode(text[:300], 0)
+        model.checkpoint()
+        for start in range(300, 600, 5):
+            model.decode(text[start : start + 5], 5)
+        assert model.reach(cut) == (cut if kind in ("llama", "experts") else 300), "nothing more needs to be computed"
+        model.rollback(cut)
+        assert model.length == cut
+        model.decode([77], 1)
+        assert np.abs(probabilities(model) - fresh(model, [*text[:cut], 77])).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["sliding", "hybrid"])
+def test_a_checkpoint_of_a_text_that_was_given_up_is_never_used(opened: Callable[[str], LoadedModel], kind: str) -> None:
+    model = opened(kind)
+    text = tokens_of(600)
+    model.decode(text[:300], 0)
+    model.checkpoint()
+    model.decode(text[300:], 1)
+    model.rollback(200)
+    other = tokens_of(400, seed=1)
+    model.decode(other, 1)
+    assert model.reach(350) == 0
+    model.rollback(350)
+    model.decode([77], 1)
+    assert np.abs(probabilities(model) - fresh(model, [*text[:200], *other[:150], 77])).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["llama", "sliding", "hybrid", "experts"])
+def test_a_memory_read_back_from_disk_is_the_same(opened: Callable[[str], LoadedModel], kind: str, tmp_path: Path) -> None:
+    model, other = opened(kind), opened(kind)
+    text = tokens_of(400)
+    model.decode(text, 1)
+    file = str(tmp_path / "state")
+    assert model.save_state(file) == Path(file).stat().st_size
+    other.decode(tokens_of(50, seed=3), 1)
+    other.load_state(file)
+    assert list(other.held) == text
+    for one in (model, other):
+        one.decode([77], 1)
+    assert np.abs(probabilities(model) - probabilities(other)).max() < 1e-6
+    other.rollback(380)
+    other.decode([77], 1)
+    assert np.abs(probabilities(other) - fresh(model, [*text[:380], 77])).max() < 1e-3, "a cut after it is as right as ever"

@@ -37,3 +37,17 @@ def test_a_draft_that_was_not_loaded_is_not_in_the_plan(has_draft: bool) -> None
     plan = as_loaded(asked, loaded(8, draft=has_draft, notes=notes))
     assert (plan.draft is not None) == has_draft
     assert plan.notes == ("first", *notes)
+
+
+@pytest.mark.parametrize(
+    ("template", "note"),
+    [
+        ("own", None),
+        ("chatml", "this model has no chat template: taken for chatml by its control tokens"),
+        (None, "this model has no chat template: the prompt is continued as plain text"),
+    ],
+)
+def test_a_model_without_chat_template_is_said_unless_one_was_asked_for(template: str | None, note: str | None) -> None:
+    """Report A5-12: never another model's tags without a word."""
+    assert as_loaded(PLAN, loaded(8, template=template)).notes[1:] == ((note,) if note else ())
+    assert as_loaded(PLAN, loaded(8, template=template), has_template=True).notes == ("first",)

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from tokencli.core import Message
+from tokencli.core import Message, Thinking
 from tokencli.engine import chat_template
 from tokencli.engine.chat_template import render
+from tokencli.engine.known_templates import TEMPLATES, recognised
 from tokencli.errors import BadModelFile
 
 SYSTEM, USER = Message("system", "Be brief."), Message("user", "Why is the sky blue?")
@@ -62,7 +63,7 @@ GEMMA = """\
 
 
 def rendered(template: str, *messages: Message) -> str:
-    return render(template, messages or (USER,), "<s>", "</s>")
+    return render(template, messages or (USER,), "<s>", "</s>").text
 
 
 def failure(template: str, *messages: Message) -> str:
@@ -96,10 +97,22 @@ class TestRealTemplates:
             "<end_of_turn>\n<start_of_turn>user\nAnd at dusk?<end_of_turn>\n<start_of_turn>model\n"
         )
 
-    def test_a_template_that_refuses_more_than_the_system_message_fails_in_its_own_words(self) -> None:
-        assert "roles must alternate" in failure(GEMMA, USER, USER)
-        assert "roles must alternate" in failure(GEMMA, SYSTEM, USER, USER)
+    def test_roles_that_do_not_alternate_are_joined_where_the_template_is_strict(self) -> None:
+        twice = render(GEMMA, (USER, USER), "<s>", "</s>")
+        question = "Why is the sky blue?"
+        assert twice.text == f"<s><start_of_turn>user\n{question}\n\n{question}<end_of_turn>\n<start_of_turn>model\n"
+        assert twice.notes == ("the model's template wants the roles to alternate: neighbours are joined",)
+        both = render(GEMMA, (SYSTEM, USER, USER), "<s>", "</s>")
+        assert both.text.startswith(f"<s><start_of_turn>user\nBe brief.\n\n{question}\n\n{question}")
+        assert len(both.notes) == 2, "what was changed is said"
+
+    def test_a_template_that_takes_the_messages_changes_nothing(self) -> None:
+        assert render(CHATML, (USER, USER), "", "").notes == ()
+        assert rendered(CHATML, USER, USER).count("<|im_start|>user") == 2
+
+    def test_a_template_that_refuses_more_than_that_fails_in_its_own_words(self) -> None:
         assert "System role not supported" in failure(GEMMA, SYSTEM)
+        assert "roles must alternate" in failure(GEMMA, Message("assistant", "Hello"))
 
     def test_json_is_written_as_it_is_and_loops_can_be_left(self) -> None:
         template = "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m | tojson }};{% endfor %}"
@@ -241,3 +254,43 @@ class TestLimits:
     def test_a_long_conversation_is_no_endless_template(self) -> None:
         turns = [Message("user", "Why? " * 500), Message("assistant", "Because. " * 500)] * 200
         assert len(rendered(CHATML, *turns)) > 1_000_000
+
+
+class TestThinking:
+    QWEN = "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{{ messages[0].content }}"
+    OSS = "Reasoning: {{ reasoning_effort or 'medium' }} {{ messages[0].content }}"
+
+    @pytest.mark.parametrize(
+        ("template", "thinking", "text", "note"),
+        [
+            (QWEN, "on", "Why is the sky blue?", None),
+            (QWEN, "off", "<think></think>Why is the sky blue?", None),
+            (QWEN, "high", "Why is the sky blue?", "this model's template knows no levels of reasoning"),
+            (OSS, "on", "Reasoning: medium Why is the sky blue?", None),
+            (OSS, "high", "Reasoning: high Why is the sky blue?", None),
+            (OSS, "off", "Reasoning: low Why is the sky blue?", "this model cannot leave reasoning out: asked for little of it"),
+            (CHATML, "off", None, "this model's template knows no switch for reasoning"),
+        ],
+    )
+    def test_a_template_is_asked_in_the_words_that_it_knows(
+        self, template: str, thinking: Thinking, text: str | None, note: str | None
+    ) -> None:
+        found = render(template, (USER,), "", "", thinking)
+        assert found.text == (rendered(template) if text is None else text)
+        assert found.notes == ((note,) if note else ())
+
+
+class TestKnownTemplates:
+    @pytest.mark.parametrize("name", TEMPLATES)
+    def test_each_takes_a_conversation_with_and_without_a_system_message(self, name: str) -> None:
+        for messages in (CONVERSATION, CONVERSATION[1:]):
+            prompt = rendered(TEMPLATES[name], *messages)
+            assert [message.content in prompt for message in messages] == [True] * len(messages)
+            asked = render(TEMPLATES[name], messages, "<s>", "</s>", ask=False).text
+            assert prompt.startswith(asked), "what asks for the answer comes last"
+
+    def test_a_vocabulary_is_recognised_by_all_marks_of_a_format(self) -> None:
+        assert recognised({"<|im_start|>", "<|im_end|>", "<think>"}.__contains__) == "chatml"
+        assert recognised({"<start_of_turn>", "<end_of_turn>"}.__contains__) == "gemma"
+        assert recognised({"<|im_start|>"}.__contains__) is None
+        assert recognised(lambda _text: False) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokencli.cli import commands
+from tokencli.cli.chat_commands import COMMANDS
 from tokencli.cli.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,3 +40,9 @@ def test_every_command_stands_in_both_readmes() -> None:
     for page in ("README.md", "README.zh-CN.md"):
         text = (ROOT / page).read_text("utf-8")
         assert [name for name in command.commands if f"tokencli {name} MODEL" not in text] == []
+
+
+def test_every_command_of_the_chat_stands_in_both_readmes() -> None:
+    for page in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert [each.name for each in COMMANDS if f"`/{each.name}" not in text] == []

@@ -26,6 +26,7 @@ EXIT_CODES = {
     "EngineMissing": 1,
     "EngineCrashed": 1,
     "EngineTimeout": 1,
+    "NotSaved": 1,
     "Interrupted": 130,
 }
 

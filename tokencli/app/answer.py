@@ -1,14 +1,13 @@
 """The story of `run`: wires what is found in the world to the pure decisions and to the engine. Prints nothing."""
 
-import dataclasses
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
-from tokencli.core import Done, Event, Loaded, Message, Note, Plan, Planned, Request, Sampling
-from tokencli.engine.client import Engine
-from tokencli.errors import EngineCrashed, UsageError
+from tokencli.app.opened import opened
+from tokencli.app.world import World, seconds_left
+from tokencli.core import Done, Event, Message, Note, Request, Sampling
+from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
 
 
@@ -45,56 +44,9 @@ def run(question: Question, world: World) -> Iterator[Event]:
     if not question.prompt.strip():
         raise UsageError("the prompt is empty", 'give some text: tokencli run MODEL "a question"')
     deadline = None if question.timeout is None else world.now() + question.timeout
-    target = read_model(question.model, world)
-    draft, notes = read_draft(question.wishes.draft, target, world)
-    yield from (Note(note) for note in notes)
-    memory = world.find_verdicts()
-    extra_buffers = not memory.extra_buffers_crash()
-    tried_again = False
-    while True:
-        with world.start_engine() as engine:
-            try:
-                plan = planner_here(engine, target, draft, extra_buffers, deadline, world).plan(question.wishes)
-                plan = dataclasses.replace(plan, notes=(*notes, *plan.notes))
-                yield from (Note(note) for note in plan.notes[len(notes) :])
-                yield from _load(engine, plan, seconds_left(deadline, world))
-            except EngineCrashed as crash:
-                if tried_again or not (extra_buffers and engine.crashed_in_first_decode):
-                    raise
-                yield Note(f"{crash.what}; trying once more without the CPU's extra buffers")
-                extra_buffers, tried_again = False, True
-                continue
-            if tried_again:
-                memory.remember_extra_buffers_crash()
-            for event in engine.generate(question.request, seconds_left(deadline, world)):
-                if isinstance(event, Done):
-                    yield from (Note(note) for note in event.notes)
-                yield event
-            return
-
-
-def _load(engine: Engine, plan: Plan, timeout: float | None) -> Iterator[Event]:
-    for event in engine.load(plan, timeout):
-        yield event
-        if isinstance(event, Loaded):
-            placed = as_loaded(plan, event)
-            yield from (Note(note) for note in placed.notes[len(plan.notes) :])
-            yield Planned(placed)
-
-
-def as_loaded(plan: Plan, loaded: Loaded) -> Plan:
-    """The plan with what llama.cpp really did: where the buffers landed, and a note where that is not what was asked."""
-    notes = list(loaded.notes)
-    on_device = {place.id for place in loaded.devices if place.weights}
-    if plan.gpu_layers and plan.device not in on_device:
-        notes.append(f"nothing was put on {plan.device}: the model runs on the CPU")
-    elif loaded.gpu_layers < plan.gpu_layers:
-        notes.append(f"only {loaded.gpu_layers} of the {plan.gpu_layers} layers asked for are on {plan.device}")
-    return dataclasses.replace(
-        plan,
-        gpu_layers=loaded.gpu_layers,
-        context=loaded.context,
-        draft=plan.draft if loaded.draft else None,
-        devices=loaded.devices,
-        notes=(*plan.notes, *notes),
-    )
+    result = yield from opened(question.model, question.wishes, world, deadline)
+    with result.engine as engine:
+        for event in engine.generate(question.request, seconds_left(deadline, world)):
+            if isinstance(event, Done):
+                yield from (Note(note) for note in event.notes)
+            yield event

@@ -1,16 +1,27 @@
 """The story of `chat`: one open conversation, kept on disk as it grows, and the engine that answers in it. Prints nothing."""
 
-from collections.abc import Iterator
+import dataclasses
+import itertools
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tokencli.app.world import World
-from tokencli.core import Event, Plan, Sampling, Stats
+from tokencli.app.answer import random_seed
+from tokencli.app.chat_engine import ChatEngine
+from tokencli.app.chat_settings import ChatSettings, Overflow
+from tokencli.app.chat_store import Store
+from tokencli.app.conversation import Conversation
+from tokencli.app.fitting import Fitting
+from tokencli.app.templates import template_source
+from tokencli.app.world import World, read_model
+from tokencli.core import Done, Event, Note, Plan, Sampling, Stats, Text, Thinking
+from tokencli.errors import EngineCrashed, EngineTimeout, OutOfMemory, UsageError
 from tokencli.plan.choose import Wishes
+from tokencli.world.sessions import SessionLine, StoredMessage
 
-Overflow = Literal["stop", "drop", "compact"]
-Thinking = Literal["on", "off", "low", "medium", "high"]  # what the template is asked for; "on" is the template's own default
+_NEARLY_FULL = 0.8
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +43,6 @@ class ChatWishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One message of the conversation as a person saw it. `cut`: the answer was interrupted or ran into a limit."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-    reasoning: str = ""
-    cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ChatStats:
     """What `/stats` tells. `reuse`: how much of the last prompt was not computed again, and why not more, in a sentence."""
 
@@ -54,17 +55,6 @@ class ChatStats:
     session: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLine:
-    """One saved conversation in a list. `updated`: seconds since the epoch; `first`: the beginning of its first message."""
-
-    name: str
-    model: str
-    messages: int
-    updated: float
-    first: str
-
-
 class Chat:
     """A conversation. What answers yields events: notes, Loading, Loaded, Planned, Prefilling, Text, and one Done at the end.
 
@@ -73,7 +63,34 @@ class Chat:
     """
 
     def __init__(self, wishes: ChatWishes, world: World) -> None:
-        raise NotImplementedError
+        self._world = world
+        self._notes: list[str] = []
+        self._told: set[str] = set()
+        self._settings = ChatSettings(
+            sampling=wishes.sampling or Sampling(seed=random_seed()),
+            max_tokens=wishes.max_tokens,
+            stop=wishes.stop,
+            overflow=wishes.overflow,
+            thinking=wishes.thinking,
+            max_thinking=wishes.max_thinking,
+            template=template_source(wishes.template) if wishes.template else None,
+        )
+        self._attached: list[str] = []
+        self._store = Store(world, self._notes.append)
+        try:
+            session = self._store.first(wishes.session, wishes.resume, wishes.model)
+            model = wishes.model or (session.model if session else None)
+            if model is None:
+                hint = "name one: tokencli chat smollm2-135m; --continue takes up the latest conversation"
+                raise UsageError("no model is named", hint)
+            read_model(model, world)
+        except BaseException:
+            self._store.close()
+            raise
+        self._engine = ChatEngine(model, wishes.wishes, world, self._store)
+        self._take(Conversation(session, self._notes.append))
+        if wishes.system is not None:
+            self._conversation.system = wishes.system
 
     def __enter__(self) -> "Chat":
         return self
@@ -83,98 +100,264 @@ class Chat:
 
     def open(self) -> Iterator[Event]:
         """Plan and load, and take up the session's conversation where it has one."""
-        raise NotImplementedError
+        yield from self._all_notes()
+        yield from self._said_once(self._engine.ready(self._conversation, self._settings))
 
     def close(self) -> None:
         """Keep the engine's cache on disk for the next time and end the worker. Never raises."""
-        raise NotImplementedError
+        self._engine.close(self._conversation)
+        self._store.close()
 
     # what is there
 
     @property
     def model(self) -> str:
-        raise NotImplementedError
+        return self._engine.model
 
     @property
-    def messages(self) -> tuple[Shown, ...]:
+    def messages(self) -> tuple[StoredMessage, ...]:
         """The conversation without the system message."""
-        raise NotImplementedError
+        return self._conversation.messages
 
     @property
     def settings(self) -> dict[str, str]:
-        """What `/set` knows, by name, as it would be typed: temperature, top-k, top-p, min-p, seed, max-tokens, stop,
-        overflow, max-thinking."""
-        raise NotImplementedError
+        """What `/set` knows, by name, as it would be typed."""
+        return self._settings.shown()
+
+    @property
+    def system(self) -> str | None:
+        return self._conversation.system
 
     def stats(self) -> ChatStats:
-        raise NotImplementedError
+        session = self._conversation.session
+        return ChatStats(
+            plan=self._engine.plan,
+            last=self._last,
+            context_used=self._used,
+            messages=len(self.messages),
+            reuse=self._reuse,
+            memory_bytes=self._engine.memory_bytes(),
+            session=session.name if session else "not saved",
+        )
 
     def sessions(self, search: str | None = None) -> list[SessionLine]:
         """Saved conversations, the latest first; `search`: only those with the text in name or messages."""
-        raise NotImplementedError
+        return self._store.lines(search)
 
     # what answers
 
     def say(self, text: str) -> Iterator[Event]:
         """A user's message and its answer. Files given to `read` before come along in front of it."""
-        raise NotImplementedError
+        if not text.strip():
+            raise UsageError("the message is empty", "give some text")
+        self._begin_session()
+        self._conversation.ask("\n\n".join([*self._attached, text]))
+        self._attached.clear()
+        yield from self._answer()
 
     def regenerate(self) -> Iterator[Event]:
         """Another answer to the last message, with another seed."""
-        raise NotImplementedError
+        at = self._question()
+        self._cut_to(at + 1)
+        self._seed_offset += 1
+        yield from self._answer()
 
     def edit(self, text: str) -> Iterator[Event]:
         """Put `text` in place of the last user message and answer it."""
-        raise NotImplementedError
+        self._cut_to(self._question())
+        yield from self.say(text)
 
     def use_model(self, name: str) -> Iterator[Event]:
         """Go on with another model, the conversation kept. Where it cannot be had, the old one stays and the error is raised."""
-        raise NotImplementedError
+        read_model(name, self._world)
+        yield from self._said_once(self._engine.switch(self._conversation, self._settings, model=name))
+        self._conversation.keep_model(name)
 
     def use_draft(self, name: str) -> Iterator[Event]:
         """Go on with another draft: auto, off, ngram or a model."""
-        raise NotImplementedError
+        yield from self._said_once(self._engine.switch(self._conversation, self._settings, draft=name))
 
     def load(self, name: str) -> Iterator[Event]:
         """Go on with a saved conversation."""
-        raise NotImplementedError
+        session = self._store.find(name)
+        self._engine.keep_state(self._conversation)
+        self._conversation.close()
+        self._take(Conversation(session, self._notes.append))
+        if session.model != self.model:
+            yield Note(f"the conversation was with {session.model}; it goes on with {self.model}")
+        self._engine.take_up_state(self._conversation)
+        yield from self._all_notes()
 
     # what changes the conversation
 
     def undo(self) -> str | None:
         """Take back the last message and its answer; the message, None where there was none."""
-        raise NotImplementedError
+        at = self._conversation.last_question
+        if at is None:
+            return None
+        message = self.messages[at].content
+        self._cut_to(at)
+        return message
 
     def clear(self) -> None:
         """Begin a new conversation with the same system message; the old one stays saved."""
-        raise NotImplementedError
+        system = self.system
+        self._engine.keep_state(self._conversation)
+        self._conversation.close()
+        self._take(Conversation(None, self._notes.append))
+        self._conversation.system = system
 
     def set_system(self, text: str | None) -> None:
-        raise NotImplementedError
-
-    @property
-    def system(self) -> str | None:
-        raise NotImplementedError
+        self._conversation.system = text or None
 
     def set(self, name: str, value: str) -> None:
         """Change one of `settings`. Raises UsageError with what would be right."""
-        raise NotImplementedError
+        self._settings = self._settings.changed(name, value)
 
-    def think(self, mode: Thinking) -> str | None:
-        """Ask the template for reasoning or none from now on; a note where the template knows no such thing."""
-        raise NotImplementedError
+    def think(self, mode: Thinking) -> None:
+        """Ask the template for reasoning or none from now on; a note comes with the answer where it knows no such thing."""
+        self._settings = dataclasses.replace(self._settings, thinking=mode)
 
     def read(self, path: Path) -> int:
         """Keep a text file for the next message; its length in characters. Raises UsageError where it cannot be read as text."""
-        raise NotImplementedError
+        try:
+            text = path.expanduser().read_text("utf-8")
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", "check the path") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is not text in UTF-8", "convert it first") from None
+        self._attached.append(f"{path.name}:\n```\n{text}\n```")
+        return len(text)
 
     def save(self, name: str) -> None:
         """Give the session a name. Raises UsageError where another has it."""
-        raise NotImplementedError
+        self._begin_session()
+        session = self._conversation.session
+        if session is None:
+            raise UsageError("conversations cannot be saved here", "use /export md FILE")
+        session.rename(name)
 
     def delete(self, name: str) -> None:
-        raise NotImplementedError
+        """Delete a saved conversation for good. Raises UsageError where there is none of the name, or it is open."""
+        self._store.delete(name)
 
     def export(self, path: Path, kind: Literal["md", "json"]) -> None:
         """Write the conversation to a new file. Raises UsageError where it exists or cannot be written."""
-        raise NotImplementedError
+        try:
+            with path.expanduser().open("x", encoding="utf-8") as file:
+                file.write(self._conversation.exported(kind, self.model))
+        except FileExistsError:
+            raise UsageError(f"{path} exists", "give another name") from None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}", "give another path") from None
+
+    # inside
+
+    def _take(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._fitting = Fitting(conversation)
+        self._attached.clear()
+        self._seed_offset = 0
+        self._used = 0
+        self._warned = False
+        self._last: Stats | None = None
+        self._reuse: str | None = None
+
+    def _begin_session(self) -> None:
+        if self._conversation.session is None and not self._conversation.unsaved:
+            self._conversation.begin(self._store.create(self.model))
+
+    def _question(self) -> int:
+        at = self._conversation.last_question
+        if at is None:
+            raise UsageError("there is no message yet", "write one first")
+        return at
+
+    def _cut_to(self, count: int) -> None:
+        self._conversation.cut_to(count)
+        self._fitting.cut_to(count)
+        self._warned = False
+
+    def _answer(self) -> Iterator[Event]:
+        """One answer, whatever becomes of the engine in between: it goes on from what was shown."""
+        whole = False
+        try:
+            for tried in itertools.count(1):
+                try:
+                    done = yield from self._said_once(self._attempt())
+                    break
+                except (EngineCrashed, EngineTimeout, OutOfMemory) as failure:
+                    self._engine.drop()
+                    if tried == _TRIES:
+                        raise
+                    smaller = self._engine.shrink(self._used) if tried > 1 or isinstance(failure, OutOfMemory) else ""
+                    if smaller is None:
+                        raise
+                    yield Note(f"{failure.what}; the engine is started again{smaller}, and the answer goes on")
+            assert done
+            whole = done.finish_reason == "stop"
+        finally:
+            self._conversation.finish(cut=not whole)
+        yield from self._all_notes()
+        yield done
+
+    def _attempt(self) -> Iterator[Event]:
+        """From an engine that may have to be started to the Done that ends the answer."""
+        yield from self._engine.ready(self._conversation, self._settings)
+        yield from self._all_notes()
+        while True:
+            yield from self._fitting.made_to_fit(self._engine, self._settings)
+            done = None
+            for event in self._engine.generate(self._fitting.request(self._settings, self._seed_offset)):
+                if isinstance(event, Done):
+                    done = event
+                    continue
+                if isinstance(event, Text):
+                    self._conversation.extend(event.kind, event.text)
+                yield event
+            assert done
+            yield from (Note(note) for note in done.notes)
+            self._remember(done)
+            if not self._fitting.goes_on_after(done, self._engine, self._settings):
+                yield from self._warning(done)
+                yield done
+                return
+
+    def _remember(self, done: Done) -> None:
+        stats = done.stats
+        self._last, self._used = stats, stats.prompt_tokens + stats.tokens
+        kept = f"{stats.cached_tokens} of {stats.prompt_tokens} tokens of the prompt were not computed again"
+        earlier = "" if stats.cached_tokens else f"; {self._engine.state_note}"
+        self._reuse = f"{kept}: {done.reuse}{earlier}"
+
+    def _warning(self, done: Done) -> Iterator[Note]:
+        """The context's end, told before it comes."""
+        plan = self._engine.plan
+        if plan is None:
+            return
+        if self._used >= plan.context and done.finish_reason == "length":
+            yield Note(f"the context of {plan.context} tokens is full, the answer was cut: {_WAYS_OUT}")
+        elif self._used > _NEARLY_FULL * plan.context and not self._warned:
+            self._warned = True
+            yield Note(f"{self._used} of the context's {plan.context} tokens are used: {_AT_THE_END[self._settings.overflow]}")
+
+    def _said_once(self, events: Iterator[Event]) -> Generator[Event, None, Done | None]:
+        """The events without notes that were told before; the Done is returned instead."""
+        done = None
+        for event in events:
+            if isinstance(event, Done):
+                done = event
+            elif not isinstance(event, Note):
+                yield event
+            elif event.text not in self._told:
+                self._told.add(event.text)
+                yield event
+        return done
+
+    def _all_notes(self) -> Iterator[Note]:
+        while self._notes:
+            yield Note(self._notes.pop(0))
+
+
+_WAYS_OUT = "/clear begins anew, /undo takes back, /set overflow drop or compact goes on by itself"
+_AT_THE_END = {"stop": _WAYS_OUT, "drop": "the oldest messages are left out then", "compact": "the oldest are summed up then"}

@@ -99,7 +99,7 @@ def _with_notes(plan: Plan, notes: list[str]) -> Plan:
 
 
 def _as_logged(plan: Plan, target: ModelFile, draft: ModelFile | None, limit: int | None) -> tuple[DeviceBytes, ...]:
-    """The plan's bytes as llama.cpp logs them: the host's weights are the range of a file that is mapped, gaps included."""
+    """The plan's bytes as llama.cpp logs them: as the host's weights the mapped range, with what is between."""
     more, more_of_draft = _mapped_between(target, plan.gpu_layers, plan.cpu_moe_layers, limit), 0
     if draft and plan.draft and plan.draft.device:
         more_of_draft = _mapped_between(draft, draft.info.offloadable_layers, 0, limit)

@@ -15,6 +15,8 @@ from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
+from tokencli.world.sessions import Sessions, sessions_file
+from tokencli.world.states import States, states_folder
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
 
@@ -33,6 +35,8 @@ class World:
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     now: Callable[[], float] = time.monotonic
+    open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
+    open_states: Callable[[], States] = lambda: States(states_folder())
     data: Path = field(default_factory=catalogue.data_folder)
     cache: Path = field(default_factory=cache_folder)
 

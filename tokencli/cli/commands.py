@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import tokencli
 from tokencli.cli import options
+from tokencli.cli.chat import chat_command
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
-
-if TYPE_CHECKING:
-    from tokencli.plan.choose import Wishes
 
 HELP = "Run large language models on small computers: fast, and honest about how fast."
 
@@ -95,6 +93,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
         pass
 
     app.command("run")(_run_command(terminal))
+    app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
     return typer.main.get_command(app)
 
@@ -127,15 +126,8 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         quiet: options.Quiet = False,
     ) -> None:
         """One answer. The prompt is --file, piped stdin and PROMPT, joined in this order."""
-        options.check_range(
-            ("--max-tokens", max_tokens, 1, 1 << 31),
-            ("--timeout", timeout, 0.001, 1e9),
-            ("--temperature", temperature, 0, 100),
-            ("--top-k", top_k, 0, 1 << 31),
-            ("--top-p", top_p, 0, 1),
-            ("--min-p", min_p, 0, 1),
-            ("--seed", seed, 0, (1 << 64) - 1),
-        )
+        options.check_sampling(temperature, top_k, top_p, min_p, seed)
+        options.check_range(("--max-tokens", max_tokens, 1, 1 << 31), ("--timeout", timeout, 0.001, 1e9))
         from tokencli import app as story
         from tokencli.core import Sampling
 
@@ -143,7 +135,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=_wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -179,7 +171,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = _wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens)
+        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens)
         if load or check:
             peak = None
             if load:
@@ -198,34 +190,6 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             plan_view.show_decision(decision, terminal)
 
     return plan
-
-
-def _wishes(
-    gpu_layers: str | None,
-    cpu_moe: str | None,
-    device: str | None,
-    profile: str | None,
-    context: int | None,
-    kv_type: str | None,
-    threads: int | None,
-    draft: str | None,
-    draft_tokens: str | None,
-) -> "Wishes":
-    """What was asked for of a plan, its form checked. Raises UsageError."""
-    from tokencli.plan.choose import Wishes
-
-    options.check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
-    return Wishes(
-        gpu_layers=options.gpu_layers(gpu_layers),
-        cpu_moe=options.cpu_moe(cpu_moe),
-        device=device,
-        profile=profile,
-        context=context,
-        kv_type=options.kv_type(kv_type),
-        threads=threads,
-        draft=draft,
-        draft_tokens=options.draft_tokens(draft_tokens),
-    )
 
 
 def _show_run(events: Any, view: RunView) -> None:

@@ -1,13 +1,20 @@
 """The options that commands share, each written once: name, placeholder and help. Checks their form, decides nothing."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokencli.errors import UsageError
 
+if TYPE_CHECKING:
+    from tokencli.plan.choose import Wishes
+
 KV_TYPES = ("f16", "q8_0", "q4_0")
+OVERFLOWS = ("stop", "drop", "compact")
+THINKING_VIEWS = ("show", "hide")
+THINKING = ("on", "off", "low", "medium", "high")
 MOST_DRAFT_TOKENS = 64
 
 
@@ -42,6 +49,25 @@ KvType = Annotated[str | None, _option("--kv-type", "TYPE", "The KV cache's elem
 Draft = Annotated[str | None, _option("--draft", "auto|off|ngram|MODEL", "What guesses the next tokens.")]
 DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens guessed at once.")]
 ShowDraft = Annotated[bool, typer.Option("--show-draft", help="Colour the tokens that the draft had guessed.")]
+ChatModel = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="An alias or a .gguf file; the session's own if not given.", show_default=False),
+]
+GoOn = Annotated[bool, typer.Option("--continue", help="Go on with the latest conversation.")]
+Session = Annotated[str | None, _option("--session", "NAME", "Go on with this conversation, or begin it.")]
+ListSessions = Annotated[bool, typer.Option("--list", help="List the saved conversations and end.")]
+Search = Annotated[str | None, _option("--search", "TEXT", "List those with this text in name or messages and end.")]
+Delete = Annotated[str | None, _option("--delete", "NAME", "Delete a saved conversation and end.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Show the answers as the model writes them, without rendering.")]
+Overflow = Annotated[
+    str, _option("--overflow", "|".join(OVERFLOWS), "When the context is full: stop, drop old turns, or sum up.")
+]
+Template = Annotated[str | None, _option("--template", "NAME|FILE", "The chat template, where the model's own will not do.")]
+Think = Annotated[
+    str | None,
+    _option("--think", "|".join((*THINKING_VIEWS, *THINKING)), "Show or hide the reasoning; how much to ask for."),
+]
+MaxThinking = Annotated[int | None, _option("--max-thinking", "N", "End the reasoning after N tokens.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the answer and errors.")]
 
@@ -51,13 +77,6 @@ def check_range(*limits: tuple[str, float | None, float, float]) -> None:
     for option, value, least, most in limits:
         if value is not None and not least <= value <= most:
             raise UsageError(f"{option} {value} is out of range", f"give a value from {least:,} to {most:,}")
-
-
-def kv_type(text: str | None) -> str | None:
-    """Raises UsageError for a type that no KV cache can have."""
-    if text is not None and text not in KV_TYPES:
-        raise UsageError(f"--kv-type {text} is not known", "use " + ", ".join(KV_TYPES))
-    return text
 
 
 def draft_tokens(text: str | None) -> int | None:
@@ -87,3 +106,51 @@ def _count_or_all(option: str, text: str | None) -> int | None:
     if not text.isdecimal():
         raise UsageError(f"{option} {text} is neither a number nor all", f"use {option} 0, a count, or all")
     return int(text)
+
+
+def one_of(option: str, text: str | None, choices: Sequence[str]) -> str | None:
+    """Raises UsageError for a value that is none of the choices."""
+    if text is not None and text not in choices:
+        raise UsageError(f"{option} {text} is not known", "use " + ", ".join(choices))
+    return text
+
+
+def check_sampling(
+    temperature: float | None, top_k: int | None, top_p: float | None, min_p: float | None, seed: int | None
+) -> None:
+    """Raises UsageError for the first that is out of range."""
+    check_range(
+        ("--temperature", temperature, 0, 100),
+        ("--top-k", top_k, 0, 1 << 31),
+        ("--top-p", top_p, 0, 1),
+        ("--min-p", min_p, 0, 1),
+        ("--seed", seed, 0, (1 << 64) - 1),
+    )
+
+
+def wishes(
+    layers: str | None,
+    expert_blocks: str | None,
+    device: str | None,
+    profile: str | None,
+    context: int | None,
+    cache_type: str | None,
+    threads: int | None,
+    draft: str | None,
+    depth: str | None,
+) -> "Wishes":
+    """What was asked for of a plan, its form checked. Raises UsageError."""
+    from tokencli.plan.choose import Wishes
+
+    check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
+    return Wishes(
+        gpu_layers=gpu_layers(layers),
+        cpu_moe=cpu_moe(expert_blocks),
+        device=device,
+        profile=profile,
+        context=context,
+        kv_type=one_of("--kv-type", cache_type, KV_TYPES),
+        threads=threads,
+        draft=draft,
+        draft_tokens=draft_tokens(depth),
+    )

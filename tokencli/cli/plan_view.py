@@ -7,7 +7,7 @@ from typing import Any
 
 from tokencli.app.plan import Peak
 from tokencli.cli.terminal import Terminal
-from tokencli.cli.views import placement, plan_json
+from tokencli.cli.views import placement, plan_json, size
 from tokencli.core import DeviceBytes, Plan
 from tokencli.decode.text import EscapeStripper
 from tokencli.plan.check import Check
@@ -33,7 +33,7 @@ def decision_json(decision: Decision) -> str:
 def show_decision(decision: Decision, terminal: Terminal) -> None:
     plan = decision.plan
     lines = [
-        f"{plan.model.name}  {plan.model.architecture} {plan.model.quant}, {_size(plan.model.bytes)}",
+        f"{plan.model.name}  {plan.model.architecture} {plan.model.quant}, {size(plan.model.bytes)}",
         f"profile {plan.profile}, {placement(plan)}, {plan.threads} threads",
         f"context {plan.context} ({_origin(plan, 'context')}), KV {plan.kv_type}, ubatch {plan.ubatch}, draft {_draft(plan)}",
         "",
@@ -44,7 +44,7 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
         *(f"instead: {placement(other)}, {_total(other)}" for other in decision.alternatives),
         *(
-            f"saves {_size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}"
+            f"saves {size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}"
             for fix in decision.fixes[:FIXES_SHOWN]
         ),
     ]
@@ -55,9 +55,9 @@ def device_lines(place: DeviceBytes) -> list[str]:
     """A device's bar and its terms in MiB."""
     room = max(place.budget or 0, place.total, 1)
     bar = "".join(letter * round(BAR * getattr(place, term) / room) for term, letter in _TERMS)[:BAR]
-    budget = f" of {_size(place.budget)} that may be used" if place.budget is not None else ""
-    terms = ", ".join(f"{term} {_size(getattr(place, term))}" for term, _ in _TERMS if getattr(place, term))
-    return [f"{place.id:>8} [{bar:.<{BAR}}] {_size(place.total)}{budget}", f"{'':>8}  {terms}"]
+    budget = f" of {size(place.budget)} that may be used" if place.budget is not None else ""
+    terms = ", ".join(f"{term} {size(getattr(place, term))}" for term, _ in _TERMS if getattr(place, term))
+    return [f"{place.id:>8} [{bar:.<{BAR}}] {size(place.total)}{budget}", f"{'':>8}  {terms}"]
 
 
 def show_checks(checks: Iterable[Check], peak: Peak | None, terminal: Terminal) -> None:
@@ -66,8 +66,8 @@ def show_checks(checks: Iterable[Check], peak: Peak | None, terminal: Terminal) 
         ours, theirs = each.predicted / _MIB, each.actual / _MIB
         lines.append(f"{each.device:>8}  {each.term:<10} {ours:8.2f} MiB {theirs:8.2f} MiB {ours - theirs:+8.2f} MiB")
     if peak:
-        lines.append(f"peak of the engine's process after a prompt longer than ubatch: {_size(peak.host)}")
-        lines += [f"free memory of {device} fell by {_size(fallen)}" for device, fallen in peak.devices.items()]
+        lines.append(f"peak of the engine's process after a prompt longer than ubatch: {size(peak.host)}")
+        lines += [f"free memory of {device} fell by {size(fallen)}" for device, fallen in peak.devices.items()]
     _print(lines, terminal)
 
 
@@ -94,10 +94,4 @@ def _draft(plan: Plan) -> str:
 
 
 def _total(plan: Plan) -> str:
-    return _size(sum(place.total for place in plan.devices))
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "?"
-    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{size / _MIB:.0f} MiB"
+    return size(sum(place.total for place in plan.devices))

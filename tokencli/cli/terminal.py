@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+LAYOUT = "─•▌"  # what a layout needs besides letters
+
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
@@ -37,6 +39,12 @@ class Terminal:
         return self.stdout.isatty()
 
     @property
+    def edits_lines(self) -> bool:
+        """Whether a line editor can work: a whole terminal on both sides."""
+        reads = self.stdin is not None and self.stdin.isatty()  # None: started without any stdin
+        return reads and self.stdout.isatty() and self.environ.get("TERM") != "dumb"
+
+    @property
     def shows_progress(self) -> bool:
         return self.stderr.isatty() and self.environ.get("TERM") != "dumb"
 
@@ -48,6 +56,11 @@ class Terminal:
     def colours_answer(self) -> bool:
         return self.shows_answer and self.environ.get("TERM") != "dumb" and not self.environ.get("NO_COLOR")
 
+    @property
+    def draws_answer(self) -> bool:
+        """Whether an answer can be laid out on stdout and drawn in place."""
+        return self.shows_answer and self.environ.get("TERM") != "dumb" and _can_show(self.stdout, LAYOUT)
+
     def piped_text(self) -> str | None:
         """All of stdin where it is a pipe or a file, else None: a terminal or /dev/null is nobody's prompt."""
         try:
@@ -55,3 +68,11 @@ class Terminal:
         except (AttributeError, OSError, ValueError):  # AttributeError: started without any stdin
             return None
         return self.stdin.read() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
+
+
+def _can_show(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

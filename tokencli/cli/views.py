@@ -2,16 +2,17 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
+from tokencli.cli.answer import PlainView
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text
+from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
 
-_CLEAR_LINE = "\r\x1b[K"
-_DIM, _DRAFTED, _RESET = "\x1b[2m", "\x1b[32m", "\x1b[0m"
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
 
 class RunView:
@@ -24,22 +25,19 @@ class RunView:
         self._terminal = terminal
         self._quiet = quiet
         self._json = as_json
-        self._answer = _Channel(terminal.shows_answer)
-        self._thoughts = _Channel(terminal.stderr.isatty())
+        self._aside = Aside(terminal, quiet=quiet)
+        self._text = PlainView(terminal)
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
-        self._progress = False
-        self._thinking = False
         self.plan: Plan | None = None
         self.done: Done | None = None
 
     def show(self, event: RunEvent) -> None:
         match event:
             case Note(text):
-                self._note(text)
-            case Loading(fraction):
-                self._show_progress(f"loading {100 * fraction:3.0f} %")
-            case Prefilling(done, total) if done:
-                self._show_progress(f"reading the prompt: {done} of {total} tokens")
+                self._text.clear_status()
+                self._aside.line(f"note: {text}")
+            case Loading() | Prefilling():
+                self._show_progress(progress(event))
             case Planned(plan):
                 self.plan = plan
                 self._show_progress("reading the prompt")
@@ -51,26 +49,16 @@ class RunView:
 
     def close(self) -> None:
         """End the output: rest of the text, the summary line, or the JSON object."""
-        self._clear_progress()
+        self._text.finish()
         if self._json:
             self._terminal.stdout.write(json.dumps(self._object(), ensure_ascii=False) + "\n")
-        else:
-            self._write_answer(self._answer.flush())
-            self._end_thinking()
-            if any(self._parts["answer"]):
-                self._terminal.stdout.write("\n")
-        self._terminal.stdout.flush()
-        if self.done and self.plan and not self._quiet and not self._json:
-            self._line(summary(self.plan, self.done))
+            self._terminal.stdout.flush()
+        if self.done and self.plan and not self._json:
+            self._aside.line(summary(self.plan, self.done))
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
-        self._clear_progress()
-        if self._json:
-            return
-        self._end_thinking()
-        if any(self._parts["answer"]):
-            self._write_answer(self._answer.flush() + "\n")
+        self._text.finish()
 
     def _object(self) -> dict[str, Any]:
         return {
@@ -81,69 +69,47 @@ class RunView:
             "stats": stats_json(self.done.stats) if self.done else None,
         }
 
-    def _show_text(self, kind: str, text: str, drafted: bool) -> None:
-        self._clear_progress()
-        if self._json:
-            return
-        if kind == "answer":
-            self._end_thinking()
-            shown = self._answer.feed(text)
-            coloured = drafted and shown and self._terminal.colours_answer
-            self._write_answer(f"{_DRAFTED}{shown}{_RESET}" if coloured else shown)
-        elif not self._quiet:
-            self._write_thought(self._thoughts.feed(text))
-
-    def _write_answer(self, text: str) -> None:
-        if text:
-            self._terminal.stdout.write(text)
-            self._terminal.stdout.flush()
-
-    def _write_thought(self, text: str) -> None:
-        dim = _DIM if self._terminal.shows_colour and not self._thinking else ""
-        self._thinking = True
-        self._terminal.stderr.write(dim + text)
-        self._terminal.stderr.flush()
-
-    def _end_thinking(self) -> None:
-        if self._thinking:
-            self._thinking = False
-            reset = _RESET if self._terminal.shows_colour else ""
-            self._terminal.stderr.write(self._thoughts.flush() + reset + "\n\n")
-            self._terminal.stderr.flush()
-
-    def _note(self, text: str) -> None:
-        self._clear_progress()
-        if not self._quiet:
-            self._line(f"note: {text}")
-
-    def _line(self, text: str) -> None:
-        self._terminal.stderr.write(one_line(text) + "\n")
-        self._terminal.stderr.flush()
+    def _show_text(self, kind: TextKind, text: str, drafted: bool) -> None:
+        if self._json or (self._quiet and kind == "reasoning"):
+            self._text.clear_status()
+        else:
+            self._text.feed(kind, text, drafted)
 
     def _show_progress(self, text: str) -> None:
-        if self._terminal.shows_progress and not self._quiet:
-            self._terminal.stderr.write(f"{_CLEAR_LINE}{text}")
-            self._terminal.stderr.flush()
-            self._progress = True
-
-    def _clear_progress(self) -> None:
-        if self._progress:
-            self._terminal.stderr.write(_CLEAR_LINE)
-            self._terminal.stderr.flush()
-            self._progress = False
+        if text and not self._quiet:
+            self._text.status(text)
 
 
-class _Channel:
-    """Model text on its way to a stream: stripped of terminal escapes where a terminal would obey them."""
+class Aside:
+    """What stands beside the answer, on stderr, a line each. With `quiet` only errors and what was asked for are shown."""
 
-    def __init__(self, is_terminal: bool) -> None:
-        self._stripper = EscapeStripper() if is_terminal else None
+    def __init__(self, terminal: Terminal, *, quiet: bool) -> None:
+        self._terminal = terminal
+        self.quiet = quiet
 
-    def feed(self, text: str) -> str:
-        return self._stripper.feed(text) if self._stripper else text
+    def line(self, text: str, *, dim: bool = False) -> None:
+        if not self.quiet:
+            shown = one_line(text)
+            self._write(f"{_DIM}{shown}{_RESET}" if dim and self._terminal.shows_colour else shown)
 
-    def flush(self) -> str:
-        return self._stripper.flush() if self._stripper else ""
+    def error(self, error: TokencliError) -> None:
+        self._write(error_line(error))
+
+    def table(self, lines: Iterable[str]) -> None:
+        """Lines asked for, their spaces kept."""
+        for line in lines:
+            self._write(EscapeStripper().feed(line))
+
+    def _write(self, line: str) -> None:
+        self._terminal.stderr.write(line + "\n")
+        self._terminal.stderr.flush()
+
+
+def progress(event: Loading | Prefilling) -> str:
+    """What goes on, in a few words; empty where it has only begun."""
+    if isinstance(event, Loading):
+        return f"loading {100 * event.fraction:3.0f} %"
+    return f"reading the prompt: {event.done} of {event.total} tokens" if event.done else ""
 
 
 def summary(plan: Plan, done: Done) -> str:
@@ -176,6 +142,13 @@ def placement(plan: Plan) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def size(size: int | None) -> str:
+    """Bytes in people's units."""
+    if size is None:
+        return "?"
+    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{size / 2**20:.0f} MiB"
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

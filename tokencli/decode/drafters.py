@@ -66,6 +66,11 @@ class ModelDrafter:
         self._cached: list[int] = []  # what is in the draft's cache
         self._agreed = 0  # as many of them are known to be the text's
 
+    def begin(self, seed: int) -> None:
+        """The next text: what it shares with the last one stays in the cache."""
+        self._seed = seed
+        self._agreed = 0
+
     def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
         if most <= 0:
             return ()

@@ -29,14 +29,20 @@ class Reply:
         stop: Sequence[str] = (),
         max_tokens: int | None = None,
         inside_reasoning: bool = False,
+        begun: bool = False,
     ) -> None:
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens
         self._utf8 = Utf8Stream()
         self._stop = StopFilter(stop)
-        self._reasoning = ReasoningSplitter(inside=inside_reasoning)
+        self._reasoning = ReasoningSplitter(inside=inside_reasoning, begun=begun)
         self.tokens = 0
+        self.reasoning_tokens = 0
         self.finish: FinishReason | None = None
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self._reasoning.inside
 
     def add(self, tokens: Sequence[int]) -> Parts:
         """Take the tokens of one emission, up to the first that ends the reply; what is shown because of them."""
@@ -46,7 +52,10 @@ class Reply:
                 break
             self.tokens += 1
             text.append(self._one(token))
-        return self._reasoning.feed("".join(text))
+        parts = self._reasoning.feed("".join(text))
+        if self._reasoning.inside:
+            self.reasoning_tokens += len(tokens)
+        return parts
 
     def end(self, finish: FinishReason) -> Parts:
         """The reply is over, for `finish` unless it ended by itself before: give out all that was held back."""

@@ -9,12 +9,20 @@ from tokencli.core import Percentiles, Stats
 class Meter:
     """Told what happens as it happens; `stats` reads it out. Rates are totals over totals, never a mean of rates."""
 
-    def __init__(self, now: Callable[[], float], prompt_tokens: int, cached_tokens: int, load_seconds: float) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        prompt_tokens: int,
+        cached_tokens: int,
+        load_seconds: float,
+        start: float | None = None,
+    ) -> None:
+        """`start`: when the request came, where that is not now."""
         self._now = now
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = cached_tokens
         self._load_seconds = load_seconds
-        self._start = now()
+        self._start = now() if start is None else start
         self._prefilled: float | None = None
         self._emissions: list[float] = []
         self._tokens = 0

@@ -65,13 +65,19 @@ class ReasoningSplitter:
 
     Reasoning is recognised only at the start of a reply, or at once where the prompt ended inside the tag (`inside`): a
     model that writes about the tag later is quoted as it is. White space around the tags is dropped.
+    A reply that goes on where an earlier one broke off (`begun`) is inside or past its reasoning already.
     """
 
-    def __init__(self, opening: str = "<think>", closing: str = "</think>", inside: bool = False) -> None:
+    def __init__(self, opening: str = "<think>", closing: str = "</think>", inside: bool = False, begun: bool = False) -> None:
         self._opening, self._closing = opening, closing
-        self._state = "reasoning" if inside else "start"
+        self._state = "reasoning" if inside else "answer" if begun else "start"
         self._held = ""
-        self._trim = inside
+        self._trim = inside and not begun
+
+    @property
+    def inside(self) -> bool:
+        """Whether what comes next is reasoning."""
+        return self._state == "reasoning"
 
     def feed(self, text: str) -> list[tuple[TextKind, str]]:
         if self._state == "answer" and not self._trim:

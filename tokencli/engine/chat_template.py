@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tokencli.core import Message
+from tokencli.core import Message, Thinking
 from tokencli.errors import BadModelFile
 
 TIME_LIMIT_SECONDS = 2.0
@@ -72,26 +73,88 @@ def _size(operand: Any) -> int:
     return abs(operand) if isinstance(operand, int) else len(operand)
 
 
-def render(template: str, messages: Sequence[Message], bos: str, eos: str) -> str:
-    """The prompt text that asks for the assistant's next message. Raises BadModelFile where the template fails.
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The prompt's text, and what had to be changed for the template to take the messages."""
 
-    A template that refuses a system message (some raise, with the message in their own words) gets it joined to the
-    first user message instead.
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def render(
+    template: str, messages: Sequence[Message], bos: str, eos: str, thinking: Thinking = "on", ask: bool = True
+) -> Rendered:
+    """The prompt text; with `ask`, up to where the assistant's next message begins. Raises BadModelFile where the template fails.
+
+    Some templates refuse a system message, or roles that do not alternate, with the complaint in their own words: then the
+    system message is joined to the first user message, and neighbours of one role are joined.
     """
+    switches, notes = thinking_switches(template, thinking)
     plain = [{"role": message.role, "content": message.content} for message in messages]
-    try:
-        return _render(template, plain, bos, eos)
-    except TemplateError as error:
-        if plain[0]["role"] != "system" or len(plain) < 2:
-            raise _failure(error) from None
-    joined = plain[0]["content"] + "\n\n" + plain[1]["content"]
-    try:
-        return _render(template, [{"role": "user", "content": joined}, *plain[2:]], bos, eos)
-    except TemplateError as error:
-        raise _failure(error) from None
+    complaint = None
+    for repaired, note in _repairs(plain):
+        try:
+            text = _render(template, repaired, bos, eos, ask, switches)
+        except TemplateError as error:
+            complaint = complaint or error
+        else:
+            return Rendered(text, (*notes, *note))
+    assert complaint
+    raise _failure(complaint) from None
 
 
-def _render(template: str, messages: list[dict[str, str]], bos: str, eos: str) -> str:
+def thinking_switches(template: str, thinking: Thinking) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The template's arguments for a way of reasoning, by the names that it knows, and a note where it knows none."""
+    known = set(re.findall(r"\b(?:enable_thinking|thinking|reasoning_effort)\b", template))
+    toggles = dict.fromkeys(known - {"reasoning_effort"}, thinking != "off")
+    if thinking == "on":
+        return {}, ()
+    if thinking == "off":
+        if toggles:
+            return toggles, ()
+        if known:
+            return {"reasoning_effort": "low"}, ("this model cannot leave reasoning out: asked for little of it",)
+        return {}, ("this model's template knows no switch for reasoning",)
+    if "reasoning_effort" in known:
+        return {**toggles, "reasoning_effort": thinking}, ()
+    return toggles, ("this model's template knows no levels of reasoning",)
+
+
+_Messages = list[dict[str, str]]
+
+
+def _repairs(messages: _Messages) -> Iterator[tuple[_Messages, tuple[str, ...]]]:
+    """The messages as they are, and then what a strict template may take instead."""
+    yield messages, ()
+    joined, merged = _system_joined(messages), _merged(messages)
+    no_system = "the model's template knows no system message: it is joined to the first message"
+    alternating = "the model's template wants the roles to alternate: neighbours are joined"
+    if joined != messages:
+        yield joined, (no_system,)
+    if merged != messages:
+        yield merged, (alternating,)
+    if _merged(joined) not in (joined, merged):
+        yield _merged(joined), (no_system, alternating)
+
+
+def _system_joined(messages: _Messages) -> _Messages:
+    if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
+        return messages
+    content = messages[0]["content"] + "\n\n" + messages[1]["content"]
+    return [{"role": "user", "content": content}, *messages[2:]]
+
+
+def _merged(messages: _Messages) -> _Messages:
+    merged: _Messages = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**message, "content": merged[-1]["content"] + "\n\n" + message["content"]}
+        else:
+            merged.append(message)
+    return merged
+
+
+def _render(template: str, messages: _Messages, bos: str, eos: str, ask: bool, switches: dict[str, Any]) -> str:
     """Raises TemplateError for all that can go wrong inside."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
     environment.filters["tojson"] = _to_json
@@ -99,7 +162,13 @@ def _render(template: str, messages: list[dict[str, str]], bos: str, eos: str) -
     try:
         with _time_limit(TIME_LIMIT_SECONDS):
             return environment.from_string(template).render(
-                messages=messages, tools=None, documents=None, bos_token=bos, eos_token=eos, add_generation_prompt=True
+                messages=messages,
+                tools=None,
+                documents=None,
+                bos_token=bos,
+                eos_token=eos,
+                add_generation_prompt=ask,
+                **switches,
             )
     except TemplateError:
         raise

@@ -122,6 +122,24 @@ class Engine:
                     self._doing = "generating"
                 yield wire.event(message)
 
+    def count(self, request: core.Request, timeout: float | None = None) -> int:
+        """Tokens of the request's prompt. Raises EngineError, BadModelFile where the chat template fails."""
+        self._doing = "reading the prompt"
+        (message,) = self._ask("count", timeout=timeout, request=request)
+        return int(message["count"])
+
+    def save_state(self, file: Path) -> int:
+        """Write the model's memory to a file; how many tokens it holds. Raises EngineError."""
+        self._doing = "saving its state"
+        (message,) = self._ask("save_state", file=str(file))
+        return int(message["count"])
+
+    def load_state(self, file: Path) -> int:
+        """Take up a memory written by `save_state` with the same model and settings. Raises EngineError: nothing is held then."""
+        self._doing = "taking up its state"
+        (message,) = self._ask("load_state", file=str(file))
+        return int(message["count"])
+
     def cancel(self, reason: core.FinishReason = "cancelled") -> None:
         """Ask the worker to end the open request at the next token."""
         with contextlib.suppress(OSError, ValueError):  # not through the buffer: this may come from a signal handler

@@ -22,7 +22,17 @@ from tokencli.errors import DoesNotFit, EngineError, OutOfMemory
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 _LOAD_NOTHING = 0
+_PARTS_THAT_NO_CUT_BRINGS_BACK = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: recurrent states, sliding windows
+_CHECKPOINTS = 2  # this turn's and the one before: /regen, /edit and /undo
 ALL_LAYERS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a memory that cannot be cut anywhere was at `length` tokens: the parts that a cut does not bring back."""
+
+    length: int
+    state: Any  # bytes, in llama.cpp's form
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,7 @@ class LoadedModel:
         self.sampling = Sampling()
         self.seconds = 0.0
         self._held: list[int] = []
+        self._checkpoints: list[Checkpoint] = []
         self._call_start = 0
         self._rows_from = 0
 
@@ -160,17 +171,84 @@ class LoadedModel:
         return MemoryState(self.length, self._call_start, self._window, oldest, self._recurrent, self.snapshots).floor
 
     def rollback(self, length: int) -> None:
-        """Forget all tokens from `length` on. Below the floor everything is forgotten and the rest decoded again."""
+        """Forget all tokens from `length` on. What no cut and no checkpoint brings back is decoded again."""
         if length == self.length:
             return
-        if length and self.floor() <= length and self._llama.llama_memory_seq_rm(self._memory, 0, length, -1):
-            del self._held[length:]
+        if length and self.floor() <= length and self._cut(length):
             return
-        kept, self._held = self._held[:length], []
-        self._llama.llama_memory_clear(self._memory, False)
-        self.decode(kept, 0)
+        text = self._held[:length]
+        if not self._restore(length):
+            self._llama.llama_memory_clear(self._memory, False)
+            self._held, self._checkpoints = [], []
+        self.decode(text[self.length :], 0)
+
+    def reach(self, length: int) -> int:
+        """The longest length up to `length` that `rollback` takes the memory back to without decoding anything."""
+        if length >= self.length or self.floor() <= length:
+            return min(length, self.length)
+        return max((each.length for each in self._checkpoints if each.length <= length), default=0)
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        return self._recurrent or self._window is not None
+
+    def checkpoint(self) -> None:
+        """Keep what a later cut to this length needs; nothing where a cut alone is right."""
+        if not self.needs_checkpoints:
+            return
+        size = self._llama.llama_state_seq_get_size_ext(self._context, 0, _PARTS_THAT_NO_CUT_BRINGS_BACK)
+        state = (ctypes.c_uint8 * size)()
+        if self._llama.llama_state_seq_get_data_ext(self._context, state, size, 0, _PARTS_THAT_NO_CUT_BRINGS_BACK):
+            earlier = [each for each in self._checkpoints if each.length < self.length]
+            self._checkpoints = [*earlier, Checkpoint(self.length, state)][-_CHECKPOINTS:]
+
+    # the memory on disk
+
+    @property
+    def held(self) -> Sequence[int]:
+        """The tokens in the memory."""
+        return self._held
+
+    def save_state(self, file: str) -> int:
+        """Write the memory and its tokens; the bytes written. Raises EngineError."""
+        tokens = (self._llama.llama_token * len(self._held))(*self._held)
+        size = int(self._llama.llama_state_seq_save_file(self._context, file.encode(), 0, tokens, len(self._held)))
+        if not size:
+            raise EngineError(f"llama.cpp could not write its state to {file}", "look for free space on the disk")
+        return size
+
+    def load_state(self, file: str) -> None:
+        """Take up a memory that was written with the same model and settings. Raises EngineError; the memory is empty then."""
+        self.rollback(0)
+        tokens, count = (self._llama.llama_token * self.context)(), ctypes.c_size_t()
+        found = self._llama.llama_state_seq_load_file(self._context, file.encode(), 0, tokens, self.context, ctypes.byref(count))
+        if not found:
+            self._llama.llama_memory_clear(self._memory, True)
+            raise EngineError(f"llama.cpp could not take up the state in {file}", "it is computed anew")
+        self._held = list(tokens[: count.value])
+        self._call_start = self.length
 
     # inside
+
+    def _cut(self, length: int) -> bool:
+        if not self._llama.llama_memory_seq_rm(self._memory, 0, length, -1):
+            return False
+        del self._held[length:]
+        self._checkpoints = [each for each in self._checkpoints if each.length <= length]
+        self._call_start = min(self._call_start, length)
+        return True
+
+    def _restore(self, length: int) -> bool:
+        """Go back to the latest checkpoint at or before `length`."""
+        state = next((each for each in reversed(self._checkpoints) if each.length <= length), None)
+        if state is None:
+            return False
+        size = len(state.state)
+        read = self._llama.llama_state_seq_set_data_ext(self._context, state.state, size, 0, _PARTS_THAT_NO_CUT_BRINGS_BACK)
+        if not read or not self._cut(state.length):
+            return False
+        self._call_start = self.length
+        return True
 
     def _load(self, progress: Callable[[float], bool], dry: bool) -> Any:
         llama, opening = self._llama, self._opening

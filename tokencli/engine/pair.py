@@ -21,9 +21,8 @@ from tokencli.engine.log import (
     offloaded,
 )
 from tokencli.engine.model import LoadedModel, Opening
+from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
-
-NO_TEMPLATE = "this model has no chat template: the prompt is continued as plain text"
 
 
 @dataclass(slots=True)
@@ -35,6 +34,8 @@ class Pair:
     draft: LoadedModel | None
     depth: int
     loaded: Loaded
+    model_drafter: ModelDrafter | None = None
+    guarded: Guarded | None = None
 
     @classmethod
     def load(
@@ -49,7 +50,7 @@ class Pair:
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
         places = device_bytes(log.lines, kinds)
-        notes = [] if target.vocabulary.chat_template() else [NO_TEMPLATE]
+        notes: list[str] = []
         draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
         loaded = Loaded(
             gpu_layers=on_gpu,
@@ -59,6 +60,7 @@ class Pair:
             load_seconds=time.perf_counter() - start,
             draft=depth > 0,
             notes=tuple(notes),
+            template=template_name(target.vocabulary),
         )
         return cls(plan, target, draft, depth, loaded)
 
@@ -68,15 +70,20 @@ class Pair:
         return self.target.seconds + (self.draft.seconds if self.draft else 0.0)
 
     def drafter(self, request: Request) -> Guarded:
-        """The drafter for one answer."""
-        return Guarded(self._drafter(request))
+        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
+        failed = self.guarded is not None and self.guarded.failure is not None
+        self.guarded = Guarded(self._drafter(request, request.reuse and not failed))
+        return self.guarded
 
-    def _drafter(self, request: Request) -> Drafter:
+    def _drafter(self, request: Request, keep: bool) -> Drafter:
         if self.draft:
             self.draft.sampling = request.sampling
-            self.draft.rollback(0)
             self.draft.seconds = 0.0
-            return ModelDrafter(self.draft, request.sampling.seed)
+            if not keep or self.model_drafter is None:
+                self.draft.rollback(0)
+                self.model_drafter = ModelDrafter(self.draft, request.sampling.seed)
+            self.model_drafter.begin(request.sampling.seed)
+            return self.model_drafter
         return NgramDrafter() if self.depth else NoDraft()
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ class NativeVocabulary:
         self.size = int(llama.llama_vocab_n_tokens(self._vocabulary))
         self._pieces: dict[int, bytes] = {}  # by token, read once: the library call costs more than the token loop's rest
         self._piece_buffer = ctypes.create_string_buffer(256)
+        self._prompt_pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
         self._shown_tags: frozenset[int] = frozenset()
 
@@ -49,6 +50,18 @@ class NativeVocabulary:
         if known is None:
             known = self._pieces[token] = self._read_piece(token, special=token in self._shown_tags)
         return known
+
+    def prompt_piece(self, token: int) -> bytes:
+        """The token's bytes in a prompt's text, where control tokens count as they are written."""
+        known = self._prompt_pieces.get(token)
+        if known is None:
+            known = self._prompt_pieces[token] = self._read_piece(token, special=True)
+        return known
+
+    def is_control(self, text: str) -> bool:
+        """Whether the text is one token of its own that plain text never becomes."""
+        whole = self.tokenize(text, special=True)
+        return len(whole) == 1 and whole != self.tokenize(text, special=False)
 
     def is_end(self, token: int) -> bool:
         known = self._ends.get(token)

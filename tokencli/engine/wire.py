@@ -1,8 +1,9 @@
 """What goes through the pipe between client and worker: one JSON object a line, every one with a request id.
 
-Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "cancel", ...}. Worker to client:
-{"id", "is", ...}, where `is` is the name of an event in core.py, or "Devices", "Limit", "Sizes", "Testing" (the weights are in,
-the first decode comes) or "Error"; those in LAST end their request. Text and numbers only, never logits.
+Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "count" | "save_state" |
+"load_state" | "cancel"} and what it needs. Worker to client: {"id", "is", ...}, where `is` is the name of an event in core.py, or
+"Devices", "Limit", "Sizes", "Count", "Testing" (the weights are in, the first decode comes) or "Error"; those in LAST end their
+request. Text and numbers only, never logits.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from tokencli import core
 
 _quoted = json.encoder.encode_basestring_ascii
 
-LAST = frozenset({"Devices", "Limit", "Sizes", "Loaded", "Done", "Error"})
+LAST = frozenset({"Devices", "Limit", "Sizes", "Count", "Loaded", "Done", "Error"})
 
 
 def line(request: int, /, **fields: Any) -> bytes:
@@ -46,7 +47,7 @@ def event(message: Mapping[str, Any]) -> core.Event:
             places = tuple(core.DeviceBytes(**place) for place in fields.pop("devices"))
             return core.Loaded(**{**fields, "devices": places, "notes": tuple(fields["notes"])})
         case "Done":
-            return core.Done(fields["finish_reason"], stats(fields["stats"]), tuple(fields["notes"]))
+            return core.Done(**{**fields, "stats": stats(fields["stats"]), "notes": tuple(fields["notes"])})
     raise ValueError(f"unknown event {message['is']!r}")
 
 
@@ -77,9 +78,11 @@ def plan(fields: Mapping[str, Any]) -> core.Plan:
 
 def request(fields: Mapping[str, Any]) -> core.Request:
     return core.Request(
-        messages=tuple(core.Message(**message) for message in fields["messages"]),
-        sampling=core.Sampling(**fields["sampling"]),
-        max_tokens=fields["max_tokens"],
-        show_draft=fields["show_draft"],
-        stop=tuple(fields["stop"]),
+        **{
+            **fields,
+            "messages": tuple(core.Message(**message) for message in fields["messages"]),
+            "sampling": core.Sampling(**fields["sampling"]),
+            "stop": tuple(fields["stop"]),
+            "begun": core.Begun(**fields["begun"]),
+        }
     )

@@ -3,6 +3,7 @@
 It may crash or be killed at any time; nothing a user values lives here. It ignores SIGINT and ends when its stdin closes.
 """
 
+import dataclasses
 import functools
 import gc
 import json
@@ -15,23 +16,23 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from tokencli.core import Done, Event, FinishReason, Loading, Message, Plan, Prefilling, Request
+from tokencli.core import Done, Event, FinishReason, Loading, Plan, Prefilling, Request
+from tokencli.decode.prefix import Reuse, in_held_tokens, reuse_of
 from tokencli.decode.reply import Parts, Reply
 from tokencli.decode.speculate import Drafter, speculate
 from tokencli.decode.stats import Meter
-from tokencli.engine import chat_template, wire
+from tokencli.engine import wire
 from tokencli.engine.devices import list_devices, tensor_limit
 from tokencli.engine.library import load_library
 from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
+from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError
 
 Write = Callable[[bytes], None]
 Cancelled = dict[int, FinishReason]  # requests that the client took back, and why
-
-THINK_TAGS = ("<think>", "</think>")
 
 
 class Worker:
@@ -58,6 +59,10 @@ class Worker:
                 self._load(request, wire.plan(message["plan"]))
             case "generate":
                 self._generate(request, wire.request(message["request"]))
+            case "count":
+                self._count(request, wire.request(message["request"]))
+            case "save_state" | "load_state":
+                self._state(request, message["do"], message["file"])
             case unknown:
                 raise EngineError(f"the engine knows no request {unknown!r}", "client and worker are of different versions")
 
@@ -91,43 +96,72 @@ class Worker:
         if self._pair is None:
             raise EngineError("no model is loaded", "load one first")
         pair, target = self._pair, self._pair.target
-        target.rollback(0)
+        start = time.perf_counter()
+        prompt = make_prompt(target.vocabulary, wanted, settle=wanted.reuse and target.needs_checkpoints)
+        tokens, reuse = _reused(target, prompt.tokens) if wanted.reuse else (prompt.tokens, None)
+        _check_length(tokens, target.context)
+        kept = reuse.kept if reuse else 0
+        target.rollback(kept)
         target.sampling = wanted.sampling
-        prompt, inside = _prompt(target.vocabulary, wanted.messages)
-        meter = Meter(time.perf_counter, len(prompt), 0, pair.loaded.load_seconds)
-        reply = Reply(target.vocabulary, stop=wanted.stop, max_tokens=wanted.max_tokens, inside_reasoning=inside)
+        meter = Meter(time.perf_counter, len(tokens), kept, pair.loaded.load_seconds, start)
+        reply = _reply(target.vocabulary, wanted, prompt)
         drafter = pair.drafter(wanted)
-        if self._prefill(request, target, prompt):
+        notes = list(prompt.notes)
+        if self._prefill(request, target, tokens, prompt.settled):
             meter.prefilled()
             before = pair.engine_seconds
-            self._decode(request, wanted, prompt, reply, drafter, meter)
+            if self._decode(request, wanted, tokens, reply, drafter, meter):
+                notes.append(f"the reasoning was closed after {wanted.max_thinking} tokens, as asked for")
+                self._decode(request, dataclasses.replace(wanted, max_thinking=None), tokens, reply, drafter, meter)
             meter.engine_seconds(pair.engine_seconds - before)
         self._send_text(request, reply.end(self._cancelled.get(request, "length")))
         assert reply.finish is not None
-        notes = (f"without the draft from then on: {drafter.failure}",) if drafter.failure else ()
-        self._tell(request, Done(reply.finish, meter.stats(), notes))
+        if drafter.failure:
+            notes.append(f"without the draft from then on: {drafter.failure}")
+        self._tell(request, Done(reply.finish, meter.stats(), tuple(notes), reuse.why if reuse else None))
 
-    def _prefill(self, request: int, model: LoadedModel, prompt: list[int]) -> bool:
-        """Decode the prompt batch by batch; False when it was cancelled in between. Raises DoesNotFit."""
-        if len(prompt) > model.context:
-            raise DoesNotFit(
-                f"the prompt has {len(prompt)} tokens, the context holds {model.context}",
-                f"shorten it, or use --context {len(prompt) + 512}",
-            )
-        step = model.batch
-        for start in range(0, len(prompt), step):
-            self._tell(request, Prefilling(start, len(prompt)))
-            if request in self._cancelled:
-                return False
-            part = prompt[start : start + step]
-            model.decode(part, 1 if start + step >= len(prompt) else 0)
+    def _count(self, request: int, wanted: Request) -> None:
+        if self._pair is None:
+            raise EngineError("no model is loaded", "load one first")
+        tokens = make_prompt(self._pair.target.vocabulary, wanted).tokens
+        self._write(wire.line(request, **{"is": "Count"}, count=len(tokens)))
+
+    def _state(self, request: int, do: str, file: str) -> None:
+        if self._pair is None:
+            raise EngineError("no model is loaded", "load one first")
+        target = self._pair.target
+        if do == "save_state":
+            target.save_state(file)
+        else:
+            target.load_state(file)
+        self._write(wire.line(request, **{"is": "Count"}, count=target.length))
+
+    def _prefill(self, request: int, model: LoadedModel, prompt: list[int], settled: int) -> bool:
+        """Decode what of the prompt is not in the memory, batch by batch; False when it was cancelled in between.
+
+        At `settled` tokens the model keeps a checkpoint: the next turn, or another answer, goes on from there.
+        """
+        stops = [settled] if model.length < settled < len(prompt) else []
+        for end in (*stops, len(prompt)):
+            for start in range(model.length, end, model.batch):
+                self._tell(request, Prefilling(start, len(prompt)))
+                if request in self._cancelled:
+                    return False
+                part = prompt[start : min(start + model.batch, end)]
+                model.decode(part, 1 if start + len(part) == len(prompt) else 0)
+            if end == settled:
+                model.checkpoint()
         return True
 
-    def _decode(self, request: int, wanted: Request, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter) -> None:
-        """The token loop: send what each step shows, until the reply ends by itself or by a cancel."""
+    def _decode(self, request: int, wanted: Request, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter) -> bool:
+        """The token loop: send what each step shows, until the reply ends by itself or by a cancel.
+
+        True where the reasoning was closed because of its length: the answer is to go on.
+        """
         assert self._pair
         pair = self._pair
         steps = speculate(pair.target, drafter, prompt, seed=wanted.sampling.seed, depth=pair.depth, context=pair.target.context)
+        closing = False
         for step in steps:
             before = reply.tokens
             drafted = step.tokens[: step.accepted] if wanted.show_draft else ()
@@ -136,8 +170,24 @@ class Worker:
             meter.emitted(reply.tokens - before, step.drafted, step.accepted)
             self._send_text(request, shown, drafted=True)
             self._send_text(request, own)
-            if reply.finish or request in self._cancelled:
+            closing = reply.is_reasoning and wanted.max_thinking is not None and reply.reasoning_tokens >= wanted.max_thinking
+            if reply.finish or request in self._cancelled or closing:
                 steps.close()
+        if not closing or reply.finish or request in self._cancelled:
+            return False
+        return self._close_thinking(request, prompt, reply)
+
+    def _close_thinking(self, request: int, history: list[int], reply: Reply) -> bool:
+        """Write the end of the reasoning in the model's place; False where the context has no room for it."""
+        assert self._pair
+        target = self._pair.target
+        closing = target.vocabulary.tokenize(CLOSE_THINKING, special=True)
+        if len(history) + len(closing) >= target.context:
+            return False
+        target.decode([*history[target.length :], *closing], 1)
+        history += closing
+        self._send_text(request, reply.add(closing))
+        return not reply.finish
 
     def _tell(self, request: int, event: Event) -> None:
         self._write(wire.line(request, **wire.event_fields(event)))
@@ -147,14 +197,24 @@ class Worker:
             self._write(wire.text_line(request, kind, text, drafted))
 
 
-def _prompt(vocabulary: NativeVocabulary, messages: tuple[Message, ...]) -> tuple[list[int], bool]:
-    """The prompt's token ids, and whether it ends inside the reasoning tag."""
-    template = vocabulary.chat_template()
-    if template is None:
-        return vocabulary.prompt_tokens("\n\n".join(message.content for message in messages)), False
-    text = chat_template.render(template, messages, vocabulary.special_text("bos"), vocabulary.special_text("eos"))
-    vocabulary.show_tags(THINK_TAGS)
-    return vocabulary.prompt_tokens(text), text.rstrip().endswith(THINK_TAGS[0])
+def _reused(target: LoadedModel, prompt: list[int]) -> tuple[list[int], Reuse]:
+    """The prompt in the tokens that the memory holds, and how much of it is kept."""
+    piece = target.vocabulary.prompt_piece
+    tokens = in_held_tokens(target.held, prompt, piece)
+    return tokens, reuse_of(target.held, tokens, target.reach, piece)
+
+
+def _check_length(prompt: list[int], context: int) -> None:
+    if len(prompt) > context:
+        raise DoesNotFit(
+            f"the prompt has {len(prompt)} tokens, the context holds {context}",
+            f"shorten it, or use --context {len(prompt) + 512}",
+        )
+
+
+def _reply(vocabulary: NativeVocabulary, wanted: Request, prompt: Prompt) -> Reply:
+    most = None if wanted.max_tokens is None else max(wanted.max_tokens - prompt.begun, 1)
+    return Reply(vocabulary, stop=wanted.stop, max_tokens=most, inside_reasoning=prompt.inside, begun=bool(wanted.begun))
 
 
 def serve(inbox: BinaryIO, write: Write) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import struct
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,12 +20,14 @@ from typing import Self
 
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
 from tokencli.header import TOKENS, Bytes, skip_strings
+from tokencli.locks import lock, locked
 
 _STRING, _ARRAY, _COUNT = 8, 9, 4
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _ALIGNMENT = 32
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _TOKENIZER = b"tokenizer."
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ class Ghosts:
         """Raises TokencliError where the folder cannot be written to."""
         try:
             self._parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self._parent):
+            with locked(self._parent / _LOCK):
                 _sweep(self._parent)
                 self._folder = Path(tempfile.mkdtemp(dir=self._parent))
-                self._lock = _lock(self._folder)
+                self._lock = lock(self._folder / _LOCK)
         except OSError as error:
             raise TokencliError(f"{self._parent} cannot be used: {error.strerror}", "check the folder's permissions") from None
         return self
@@ -98,33 +99,9 @@ def _sweep(parent: Path) -> None:
         if not folder.is_dir() or folder.is_symlink():
             continue
         with suppress(OSError):
-            lock = _lock(folder, wait=False)
+            descriptor = lock(folder / _LOCK, wait=False)
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = _lock(folder)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def _lock(folder: Path, wait: bool = True) -> int:
-    """A file descriptor that holds the folder's lock until it is closed, by the system if need be. Raises OSError."""
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # of a file: network file systems lock no folders
-    try:
-        if sys.platform == "win32":  # untested: an open file cannot be removed there, which keeps a ghost in use
-            return lock
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
+            os.close(descriptor)
 
 
 @contextmanager

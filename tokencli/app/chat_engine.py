@@ -1,0 +1,156 @@
+"""The engine of a chat: opened when it is needed, opened smaller when it failed, its cache kept on disk between runs."""
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tokencli.app.chat_settings import ChatSettings
+from tokencli.app.chat_store import Store
+from tokencli.app.conversation import Conversation
+from tokencli.app.opened import Opened, opened
+from tokencli.app.world import World
+from tokencli.core import Event, Plan, Request
+from tokencli.engine.known_templates import TEMPLATES
+from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
+from tokencli.plan.choose import Wishes
+from tokencli.world import gguf_file
+from tokencli.world.states import Description
+
+_SMALLEST_CONTEXT = 512
+
+
+class ChatEngine:
+    """One engine at a time. `state_note` says what became of the cache that an earlier run left for the conversation."""
+
+    def __init__(self, model: str, wishes: Wishes, world: World, store: Store) -> None:
+        self.model = model
+        self._wishes, self._world, self._store = wishes, world, store
+        self._opened: Opened | None = None
+        self._last_plan: Plan | None = None
+        self.state_note = ""
+
+    @property
+    def plan(self) -> Plan | None:
+        return self._opened.plan if self._opened else None
+
+    @property
+    def context(self) -> int:
+        assert self._opened
+        return self._opened.plan.context
+
+    def memory_bytes(self) -> int | None:
+        return self._opened.engine.peak_bytes() if self._opened else None
+
+    def ready(self, conversation: Conversation, settings: ChatSettings) -> Iterator[Event]:
+        """Have a model loaded, with what an earlier run computed of the conversation. Raises a TokencliError."""
+        if self._opened:
+            return
+        has_template = settings.template is not None
+        found = yield from opened(self.model, self._wishes, self._world, has_template=has_template)
+        if found.loaded.template is None and not has_template:
+            found.engine.close()
+            hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
+            raise UsageError(f"{self.model} has no chat template", hint)
+        self._opened = found
+        self.take_up_state(conversation)
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        assert self._opened
+        return self._opened.engine.generate(request)
+
+    def count(self, request: Request) -> int:
+        assert self._opened
+        return self._opened.engine.count(request)
+
+    def switch(
+        self, conversation: Conversation, settings: ChatSettings, model: str | None = None, draft: str | None = None
+    ) -> Iterator[Event]:
+        """Go on with another model or draft; where it cannot be loaded, what was there before is loaded with the next message."""
+        before = self.model, self._wishes
+        self.keep_state(conversation)
+        self.drop()
+        self.model = model or self.model
+        self._wishes = dataclasses.replace(self._wishes, draft=draft or self._wishes.draft)
+        try:
+            yield from self.ready(conversation, settings)
+        except BaseException:
+            self.model, self._wishes = before
+            raise
+
+    def shrink(self, tokens: int) -> str | None:
+        """Ask for less from now on; how, in words that follow "started again". None where there is nothing to give up."""
+        if self._last_plan is None:
+            return None
+        plan = self._last_plan
+        if plan.gpu_layers:
+            layers = plan.gpu_layers // 2
+            self._wishes = dataclasses.replace(self._wishes, gpu_layers=layers)
+            return f" with {layers} layers on {plan.device}" if layers else " on the CPU"
+        context = plan.context // 2
+        if context < max(_SMALLEST_CONTEXT, tokens + tokens // 4):
+            return None
+        self._wishes = dataclasses.replace(self._wishes, context=context)
+        return f" with a context of {context}"
+
+    def drop(self) -> None:
+        """End the engine without keeping anything of it."""
+        if self._opened:
+            self._opened.engine.close()
+            self._last_plan = self._opened.plan
+        self._opened = None
+
+    def close(self, conversation: Conversation) -> None:
+        self.keep_state(conversation)
+        self.drop()
+
+    # the cache on disk
+
+    def keep_state(self, conversation: Conversation) -> None:
+        """Keep what is computed of the conversation. Costs a new prefill where it cannot be kept, nothing else."""
+        session = conversation.session
+        if not (self._opened and session and conversation.messages):
+            return
+        held = sum(place.kv + place.recurrent for place in self._opened.plan.devices)
+        with suppress(TokencliError):
+            if held <= self._store.states.room():
+                path = self._store.states.path_for_saving(session.id)
+                self._opened.engine.save_state(path)
+                self._store.states.keep(session.id, path, self._description())
+
+    def take_up_state(self, conversation: Conversation) -> None:
+        """Have the engine take up what an earlier run kept. A damaged or foreign cache is left out, with the reason.
+
+        Raises EngineCrashed where the engine dies of it: the cache is gone then.
+        """
+        session = conversation.session
+        self.state_note = "nothing was kept of an earlier run"
+        if not (self._opened and session and conversation.messages):
+            return
+        found = self._store.states.find(session.id, self._description())
+        if found.path is None:
+            self.state_note = found.why or self.state_note
+            return
+        try:
+            tokens = self._opened.engine.load_state(found.path)
+            self.state_note = f"{tokens} tokens came from an earlier run's cache"
+        except EngineError as error:
+            self._store.states.forget(session.id)
+            self.state_note = error.what
+            if isinstance(error, EngineCrashed):
+                raise
+
+    def _description(self) -> Description:
+        """All that a cache depends on: another model file, library or kind of cache makes it worthless."""
+        assert self._opened
+        plan = self._opened.plan
+        return {
+            "model": gguf_file.identity(Path(plan.model.file)),
+            "quant": plan.model.quant,
+            "template": self._opened.loaded.template,
+            "library": importlib.metadata.version("llama-cpp-python"),
+            "kv_type": plan.kv_type,
+            "flash_attention": plan.flash_attention,
+            "draft": plan.draft.max_tokens if plan.draft else 0,
+        }
