@@ -258,12 +258,14 @@ class DeviceBytes:
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """What llama.cpp would do: compute, output and one copy of the state by device, and which blocks' weights and KV caches would
-    go where. `draft` of a device is the draft's compute. In `layers` the output layer is one more block after the last.
+    go where. `draft` of a device is the draft's compute. In `layers` the output layer is one more block after the last; of the
+    blocks in `cpu_experts` the experts stay on the host.
     """
 
     devices: tuple[DeviceBytes, ...]
     layers: Mapping[str, tuple[int, ...]]
     kv_layers: Mapping[str, tuple[int, ...]]
+    cpu_experts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

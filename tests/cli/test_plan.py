@@ -129,11 +129,10 @@ def test_check_is_exact_on_a_vulkan_device(tokencli: Tokencli, tmp_path: Path, l
 
 @pytest.mark.vulkan
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("how", ["--check", "--load"])
-def test_check_knows_what_a_device_refuses(tokencli: Tokencli, tmp_path: Path, lavapipe: str, how: str, tied: bool) -> None:
+def test_check_knows_what_a_device_refuses(tokencli: Tokencli, tmp_path: Path, lavapipe: str, tied: bool) -> None:
     """70,000 rows: the result for 512 tokens, with which llama.cpp tries the output, is larger than lavapipe's 128 MiB."""
     model = str(tiny_models.write(tmp_path / "m.gguf", vocab_size=70_000, tied=tied, weight_type="Q8_0"))
-    options = (how, "--gpu-layers", "all", "--context", "512", "--json")
+    options = ("--check", "--gpu-layers", "all", "--context", "512", "--json")
     answer = json.loads(tokencli("plan", model, *options, env=LAVAPIPE, timeout=120).stdout)
     assert all(abs(row["predicted"] - row["actual"]) < 1 << 14 for row in answer["check"]), answer["check"]
     name = "token_embd.weight" if tied else "output.weight"
@@ -156,20 +155,15 @@ def test_a_sparse_file_of_a_large_vocabulary_is_checked_right(tokencli: Tokencli
             assert place[term] == pytest.approx(actual.get((term, place["id"]), 0), abs=1 << 14), (place["id"], term)
 
 
-@pytest.mark.vulkan
-@pytest.mark.parametrize("layers", ["0", "all"])
-def test_a_draft_is_a_term_that_a_load_agrees_with(tokencli: Tokencli, tmp_path: Path, lavapipe: str, layers: str) -> None:
+def test_a_draft_is_a_term_that_a_load_agrees_with(tokencli: Tokencli, tmp_path: Path) -> None:
     model = str(tiny_models.write(tmp_path / "m.gguf", vocab_size=20_000, weight_type="Q8_0"))
     draft = str(tiny_models.write(tmp_path / "d.gguf", vocab_size=20_000, weight_type="Q8_0", layers=1))
-    options = ("--load", "--gpu-layers", layers, "--draft", draft, "--context", "512", "--json")
-    answer = json.loads(tokencli("plan", model, *options, env=LAVAPIPE, timeout=120).stdout)
-    rows = {(row["device"], row["term"]): row for row in answer["check"]}
+    answer = json.loads(tokencli("plan", model, "--load", "--draft", draft, "--context", "512", "--json").stdout)
+    rows = {row["term"]: row for row in answer["check"]}
     assert all(abs(row["predicted"] - row["actual"]) < 1 << 14 for row in rows.values()), rows
-    assert rows["CPU", "draft"]["actual"] > 1 << 20
-    assert ((lavapipe, "draft") in rows) == (layers == "all")
-    places = answer["plan"]["devices"]
-    terms = ("weights", "kv", "recurrent", "compute", "output", "draft")
-    assert [place["total"] for place in places] == [sum(place[term] for term in terms) for place in places]
+    assert rows["draft"]["actual"] > 1 << 20
+    (host,) = answer["plan"]["devices"]
+    assert host["total"] == sum(host[term] for term in ("weights", "kv", "recurrent", "compute", "output", "draft"))
 
 
 def test_the_draft_has_its_letter_in_the_bar(tokencli: Tokencli, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_json_is_one_object_with_the_promised_keys(tokencli: Tokencli) -> None:
     assert set(answer) >= {"text", "reasoning", "finish_reason", "plan", "stats"}
     assert set(answer["plan"]) >= PLAN_KEYS
     assert set(answer["plan"]["model"]) == {"name", "file", "quant", "architecture", "bytes"}
-    places = {"id", "kind", "weights", "kv", "recurrent", "compute", "output", "total", "budget"}
+    places = {"id", "kind", "weights", "kv", "recurrent", "compute", "output", "draft", "total", "budget"}
     assert all(set(place) == places for place in answer["plan"]["devices"])
     assert set(answer["stats"]) >= STATS_KEYS
     assert answer["finish_reason"] == "length"

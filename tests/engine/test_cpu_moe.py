@@ -9,6 +9,7 @@ from tests.engine.conftest import LAVAPIPE, answer, ask, load, plan_for
 from tokencli.core import Loaded, Model, Plan
 from tokencli.engine.client import Engine
 from tokencli.plan import memory
+from tokencli.plan.check import as_dry_run
 from tokencli.plan.model_info import model_info
 from tokencli.world.gguf_file import read_header
 
@@ -58,3 +59,16 @@ def test_a_dry_run_knows_the_compute_buffers_of_experts_on_the_cpu(lavapipe: str
             dry = engine.dry_run(plan).devices
             real = load(engine, plan).devices
             assert [(each.id, each.compute) for each in dry] == [(each.id, each.compute) for each in real]
+
+
+@pytest.mark.parametrize("gpu_layers", [1, 3, BLOCKS + 1])
+def test_a_dry_run_tells_whose_experts_stay(lavapipe: str, experts: Model, gpu_layers: int) -> None:
+    """What `plan --check` compares with: llama.cpp's own word of each block, not the plan's."""
+    info = model_info(read_header(Path(experts.file)))
+    with Engine(environment=LAVAPIPE) as engine:
+        for cpu_moe in range(BLOCKS + 1):
+            plan = plan_for(experts, context=512, device=lavapipe, gpu_layers=gpu_layers, cpu_moe_layers=cpu_moe)
+            found = engine.dry_run(plan)
+            assert found.cpu_experts == tuple(range(cpu_moe))
+            told = {place.id: place.weights for place in as_dry_run(plan, info, found)}
+            assert told == {place.id: place.weights for place in memory.placed(plan, info)}, cpu_moe

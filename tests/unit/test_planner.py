@@ -285,7 +285,7 @@ def test_a_wish_for_experts_is_kept() -> None:
     here = machine(CARD, ram=32 * GIB)
     assert mixture(here, cpu_moe=45).cpu_moe_layers == 45
     assert mixture(here, cpu_moe=45).notes == ()
-    assert mixture(here, cpu_moe=ALL).cpu_moe_layers == BLOCKS
+    assert mixture(here, cpu_moe=ALL).cpu_moe_layers == mixture(here, cpu_moe=10**12).cpu_moe_layers == BLOCKS
     none = mixture(here, cpu_moe=0)
     assert (none.cpu_moe_layers, 0 < none.gpu_layers < BLOCKS) == (0, True)
     asked = mixture(here, gpu_layers=ALL)

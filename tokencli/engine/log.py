@@ -15,6 +15,7 @@ _BUFFER = re.compile(r"^\w+:\s+(?P<place>\S+)\s+(?P<what>model|KV|RS|compute|out
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 WEIGHTS_OF_BLOCK = re.compile(r"load_tensors: layer +(?P<block>\d+) assigned to device (?P<device>[^,\s]+)")
 CACHE_OF_BLOCK = re.compile(r"llama_kv_cache: layer +(?P<block>\d+): dev = (?P<device>\S+)")
+_EXPERTS_OVERRIDDEN = re.compile(r"^tensor blk\.(\d+)\.ffn_\w+exps\S* .* buffer type overridden to ")
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _NO_MEMORY = re.compile(
     r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|bad_alloc", re.IGNORECASE
@@ -104,6 +105,11 @@ def blocks_by_device(lines: Iterable[str], pattern: re.Pattern[str]) -> dict[str
         if match := pattern.search(line):
             found.setdefault(match["device"], []).append(int(match["block"]))
     return {device: tuple(sorted(set(blocks))) for device, blocks in found.items()}
+
+
+def blocks_without_experts(lines: Iterable[str]) -> tuple[int, ...]:
+    """Blocks whose experts an override keeps on the host, from DEBUG lines."""
+    return tuple(sorted({int(match[1]) for line in lines if (match := _EXPERTS_OVERRIDDEN.match(line))}))
 
 
 def beside(target: Iterable[DeviceBytes], draft: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:

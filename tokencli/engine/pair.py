@@ -15,6 +15,7 @@ from tokencli.engine.log import (
     LogCapture,
     beside,
     blocks_by_device,
+    blocks_without_experts,
     device_bytes,
     load_failure,
     offloaded,
@@ -146,7 +147,8 @@ def dry_run(llama: Any, log: LogCapture, plan: Plan) -> DryRun:
             places = beside(places, (replace(place, output=0) for place in draft))
     finally:
         log.debug = False
-    return DryRun(places, blocks_by_device(lines, WEIGHTS_OF_BLOCK), blocks_by_device(lines, CACHE_OF_BLOCK))
+    layers, caches = (blocks_by_device(lines, pattern) for pattern in (WEIGHTS_OF_BLOCK, CACHE_OF_BLOCK))
+    return DryRun(places, layers, caches, blocks_without_experts(lines))
 
 
 def _dry_reserve(llama: Any, log: LogCapture, opening: Opening, kinds: Mapping[str, DeviceKind]) -> tuple[DeviceBytes, ...]:

@@ -58,7 +58,8 @@ def stats(fields: Mapping[str, Any]) -> core.Stats:
 
 def dry_run(fields: Mapping[str, Any]) -> core.DryRun:
     layers, kv_layers = ({device: tuple(blocks) for device, blocks in fields[which].items()} for which in ("layers", "kv_layers"))
-    return core.DryRun(tuple(core.DeviceBytes(**place) for place in fields["devices"]), layers, kv_layers)
+    devices = tuple(core.DeviceBytes(**place) for place in fields["devices"])
+    return core.DryRun(devices, layers, kv_layers, tuple(fields["cpu_experts"]))
 
 
 def plan(fields: Mapping[str, Any]) -> core.Plan:

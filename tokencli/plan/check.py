@@ -40,7 +40,7 @@ def as_dry_run(plan: Plan, info: ModelInfo, found: DryRun) -> tuple[DeviceBytes,
         dataclasses.replace(
             place,
             recurrent=place.recurrent * (1 + snapshots(info, plan)),
-            weights=_weights(info, found.layers.get(device, ()), on_host=device == HOST),
+            weights=_weights(info, found, device),
             kv=sum(
                 kv_bytes(info, block, plan.context, plan.kv_type, plan.ubatch, plan.flash_attention)
                 for block in found.kv_layers.get(device, ())
@@ -61,13 +61,16 @@ def without_draft(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
     return tuple(dataclasses.replace(place, draft=0) for place in places)
 
 
-def _weights(info: ModelInfo, blocks: Iterable[int], on_host: bool) -> int:
-    """Bytes of these blocks' weights; the block after the last is the output, of which a tied model's device has a copy."""
+def _weights(info: ModelInfo, found: DryRun, device: str) -> int:
+    """Bytes of a device's weights; the block after the last is the output, of which a tied model's device has a copy."""
+    on_host = device == HOST
     size = info.input_bytes if on_host else 0
-    for block in blocks:
+    for block in found.layers.get(device, ()):
         if block < info.trunk_layers:
             size += info.block_bytes[block]
         elif block == info.layers:
             own_output = info.weight_bytes - info.input_bytes - sum(info.block_bytes)
             size += own_output if on_host else info.output_bytes
-    return size
+    moved = (block for block in found.cpu_experts if block < info.trunk_layers and block not in found.layers.get(HOST, ()))
+    experts = sum(info.expert_bytes[block] for block in moved)
+    return size + (experts if on_host else -experts)

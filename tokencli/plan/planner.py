@@ -273,7 +273,9 @@ def _is_model(draft: Draft | None) -> bool:
 
 def _experts_wanted(wishes: Wishes, info: ModelInfo) -> int | None:
     """Of how many blocks the experts are to stay on the CPU; None where that is left to us."""
-    return info.trunk_layers if wishes.cpu_moe == ALL else wishes.cpu_moe
+    if wishes.cpu_moe is None:
+        return None
+    return info.trunk_layers if wishes.cpu_moe == ALL else min(wishes.cpu_moe, info.trunk_layers)
 
 
 def _partly(split: Plan, experts_decided: bool, budgets: Budgets) -> str:

@@ -53,7 +53,7 @@ class Budgets:
         """Bytes by which `places` exceed the budgets, 0 where they fit.
 
         Weights on the host are mapped from the file: the system can drop and read them again, so they only must not exceed all
-        of the RAM, while caches and buffers must find free memory.
+        of the RAM, while caches and buffers must find free memory, and so must a draft: read again it would not pay.
         """
         by_id = {place.id: place for place in places}
         host = by_id.pop(HOST, DeviceBytes(HOST, "cpu"))
