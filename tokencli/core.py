@@ -322,6 +322,15 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetching:
+    """Bytes of a model that are on this disk, of all; the rate of the last seconds, None where it is not known yet."""
+
+    done: int
+    total: int
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     fraction: float
 
@@ -361,4 +370,4 @@ class Done:
     notes: tuple[str, ...] = ()
 
 
-Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Loading | Loaded | Prefilling | Text | Done

@@ -21,10 +21,12 @@ QWEN = files(
 )  # fmt: skip
 LOWER = files("qwen2.5-coder-7b-instruct-q4_k_m.gguf=4.68", "qwen2.5-coder-7b-instruct-q8_0.gguf=8.1",
               "qwen2.5-coder-7b-instruct-fp16-00001-of-00004.gguf=4", "qwen2.5-coder-7b-instruct-fp16-00002-of-00004.gguf=4",
-              "qwen2.5-coder-7b-instruct-fp16-00003-of-00004.gguf=4", "qwen2.5-coder-7b-instruct-fp16-00004-of-00004.gguf=3")  # fmt: skip
+              "qwen2.5-coder-7b-instruct-fp16-00003-of-00004.gguf=4",
+              "qwen2.5-coder-7b-instruct-fp16-00004-of-00004.gguf=3")  # fmt: skip
 UNSLOTH = files(
     "BF16/M-BF16-00001-of-00002.gguf=49.8", "BF16/M-BF16-00002-of-00002.gguf=11.2", "M-IQ4_NL.gguf=17.3", "M-IQ4_XS.gguf=16.4",
-    "M-Q2_K.gguf=11.3", "M-Q2_K_L.gguf=11.3", "M-Q3_K_M.gguf=14.7", "M-Q4_0.gguf=17.4", "M-Q4_K_M.gguf=18.6", "M-Q4_K_S.gguf=17.5",
+    "M-Q2_K.gguf=11.3", "M-Q2_K_L.gguf=11.3", "M-Q3_K_M.gguf=14.7", "M-Q4_0.gguf=17.4", "M-Q4_K_M.gguf=18.6",
+    "M-Q4_K_S.gguf=17.5",
     "M-UD-IQ1_M.gguf=9.6", "M-UD-IQ1_S.gguf=9", "M-UD-IQ2_M.gguf=10.8", "M-UD-IQ2_XXS.gguf=10.3", "M-UD-Q2_K_XL.gguf=11.8",
     "M-UD-Q4_K_XL.gguf=17.7", "M-UD-TQ1_0.gguf=8.1", "mmproj-BF16.gguf=0.9", "mmproj-F16.gguf=0.9", "imatrix_unsloth.dat=0.01",
     "imatrix_unsloth.gguf_file=0.01", "config.json=0.001",

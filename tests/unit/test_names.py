@@ -51,7 +51,7 @@ def test_what_is_no_name_of_the_hub(typed: str) -> None:
     ],
 )
 def test_what_is_a_wrong_one(typed: str) -> None:
-    with pytest.raises(UsageError, match="hub|address") as caught:
+    with pytest.raises(UsageError, match=r"hub|address") as caught:
         hub_name(typed)
     assert "hf:ORG/REPO" in caught.value.hint
 

@@ -1,0 +1,156 @@
+"""Asks the hub what a repository holds, and for the bytes of its files. Knows huggingface_hub; imports it only to fetch."""
+
+import difflib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tokencli
+from tokencli.core import Event
+from tokencli.listing import File, Listing
+from tokencli.world.hub.cache import Cache
+from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, fault_of, web_page, wrong_length
+
+T = TypeVar("T")
+
+TRIES = 5
+_CONNECT_SECONDS = 10.0
+_NO_TELEMETRY = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK")
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes free on the disk of a folder that may not be there yet."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """The hub at `endpoint` (HF_ENDPOINT if None), with the access token that huggingface_hub finds, and the shared cache.
+
+    `stall_seconds`: how long nothing may come before a request is tried anew; None is huggingface_hub's own limit.
+    All methods raise a ModelUnavailable of world/hub/faults.py.
+    """
+
+    cache: Cache = field(default_factory=Cache)
+    endpoint: str | None = None
+    stall_seconds: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+    free: Callable[[Path], int] = free_bytes
+
+    def listing(self, repo: str, revision: str | None = None) -> Listing:
+        """All files of the repository, with sizes and hashes, at the commit that `revision` (else main) is now."""
+        api = _huggingface().HfApi(self.endpoint, library_name="tokencli", library_version=tokencli.__version__)
+        try:
+            info = self._patiently(lambda: _model_info(api, repo, revision, self._seconds), f"hf:{repo}")
+        except RepositoryMissing as missing:
+            near = self._near(api, repo)
+            raise RepositoryMissing(missing.what, f"did you mean hf:{near}?" if near else missing.hint) from None
+        files = (File(each.rfilename, each.size, each.lfs and each.lfs.sha256, each.blob_id) for each in info.siblings or ())
+        return Listing(info.id, info.sha, tuple(file for file in files if file.bytes is not None))
+
+    def first_bytes(self, repo: str, commit: str, file: File, count: int) -> bytes:
+        """The first `count` bytes of a file, or all of a smaller one."""
+
+        def fetched() -> bytes:
+            with self.stream(repo, commit, file, 0, min(count, file.bytes)) as chunks:
+                data = b""
+                for chunk in chunks:
+                    data += chunk
+                    if len(data) >= count:
+                        break
+                return data[:count]
+
+        return self._patiently(fetched, f"{file.path} of hf:{repo}")
+
+    def download(self, repo: str, commit: str, file: File) -> Generator[Event, None, Path]:
+        """Bring the file into the cache, telling how it goes; where it is in the end. Its hash is checked on the way."""
+        from tokencli.world.hub.download import download
+
+        return (yield from download(self, repo, commit, file))
+
+    @contextmanager
+    def stream(self, repo: str, commit: str, file: File, start: int, end: int | None = None) -> Iterator[Iterator[bytes]]:
+        """The file's bytes from `start` as they come. Raises what the library raises, and our own for a wrong answer."""
+        import httpx2
+
+        library = _huggingface()
+        url = library.hf_hub_url(repo, file.path, revision=commit, endpoint=self.endpoint)
+        headers = library.utils.build_hf_headers(library_name="tokencli", library_version=tokencli.__version__)
+        headers |= {"Accept-Encoding": "identity", "Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        timeout = httpx2.Timeout(self._seconds, connect=_CONNECT_SECONDS)
+        with library.utils.get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+            library.utils.hf_raise_for_status(response)
+            skipped = _check_answer(response, file, start, f"{file.path} of hf:{repo}")
+            yield _from(response.iter_raw(), skipped)
+
+    @property
+    def _seconds(self) -> float:
+        return self.stall_seconds or float(_huggingface().constants.HF_HUB_DOWNLOAD_TIMEOUT)
+
+    def _near(self, api: Any, repo: str) -> str | None:
+        """A repository whose name is nearly this one."""
+        try:
+            found = [each.id for each in api.list_models(search=repo.partition("/")[2], limit=20)]
+        except Exception:  # only a hint: the error that asks for it is the one to be told
+            return None
+        return next(iter(difflib.get_close_matches(repo, found, n=1, cutoff=0.5)), None)
+
+    def _patiently(self, call: Callable[[], T], where: str) -> T:
+        """The call's result; what may pass is tried again, with growing waits or those that the server asks for."""
+        for tried in range(TRIES + 1):
+            try:
+                return call()
+            except Exception as error:
+                fault = fault_of(error, where)
+                if not fault:
+                    raise
+                if not fault.passing or tried == TRIES:
+                    raise fault.error from None
+                self.sleep(min(fault.wait or 2.0**tried, LONGEST_WAIT))
+        raise AssertionError("unreachable")
+
+
+def _model_info(api: Any, repo: str, revision: str | None, seconds: float) -> Any:
+    try:
+        return api.model_info(repo, revision=revision, files_metadata=True, timeout=seconds)
+    except json.JSONDecodeError:
+        raise web_page(f"hf:{repo}") from None
+
+
+def _check_answer(response: Any, file: File, start: int, where: str) -> int:
+    """How many bytes to skip: all up to `start` where the server does not do ranges. Raises ModelUnavailable."""
+    if response.headers.get("Content-Type", "").lower().startswith("text/html"):
+        raise web_page(where)
+    length = response.headers.get("Content-Range", "").rpartition("/")[2] if response.status_code == 206 else None
+    length = length or response.headers.get("Content-Length", "")
+    if length.isdecimal() and int(length) != file.bytes:
+        raise wrong_length(where, int(length), file.bytes)
+    return 0 if response.status_code == 206 else start
+
+
+def _from(chunks: Iterator[bytes], skipped: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        if skipped < len(chunk):
+            yield chunk[skipped:]
+        skipped = max(skipped - len(chunk), 0)
+
+
+def _huggingface() -> Any:
+    """The library, told first to send nothing about this computer and to print nothing."""
+    for name in _NO_TELEMETRY:
+        os.environ[name] = "1"
+    import huggingface_hub
+    import huggingface_hub.utils
+
+    huggingface_hub.utils.logging.set_verbosity(logging.CRITICAL)
+    return huggingface_hub
