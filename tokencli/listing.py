@@ -59,7 +59,7 @@ class Listing:
 class HubModel:
     """A model of the hub, chosen: `name` as it is asked for (names.py). `paths`: its files on this disk; none: not fetched yet.
 
-    `verified`: size and modification time in nanoseconds of each file when its hash was found right.
+    `verified`: size and modification time in nanoseconds of each when its hash was found right; None: not looked at yet.
     """
 
     name: str
@@ -68,7 +68,7 @@ class HubModel:
     quant: str | None
     files: tuple[File, ...]
     paths: tuple[str, ...] = ()
-    verified: tuple[tuple[int, int], ...] = ()
+    verified: tuple[tuple[int, int] | None, ...] = ()
 
     @property
     def fetched(self) -> bool:

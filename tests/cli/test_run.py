@@ -77,7 +77,7 @@ def test_same_seed_same_text(tokencli: Tokencli) -> None:
         (("notes.md", "hi"), 4, "is not a GGUF file"),
         (("cut.gguf", "hi"), 4, "is cut short"),
         (("smollm2", "hi"), 4, "did you mean smollm2-135m?"),
-        (("hf:some/repo:Q4_K_M", "hi"), 4, "cannot be fetched by this version"),
+        (("hf:repo", "hi"), 2, "does not name a model of the hub"),
         ((".", "hi"), 4, "is a folder"),
         (("smollm2-135m", "  "), 2, "the prompt is empty"),
         (("smollm2-135m",), 2, "the prompt is empty"),

@@ -44,7 +44,7 @@ def fetched(hub: Hub, file: File = FILE, repo: str = REPO) -> tuple[Path, list[E
         try:
             events.append(next(steps))
         except StopIteration as stop:
-            return stop.value, events
+            return stop.value[0], events
 
 
 def failure(hub: Hub, file: File = FILE) -> ModelUnavailable:
@@ -97,11 +97,11 @@ def test_the_library_finds_a_second_process_s_work_without_the_network(hub: Hub)
     assert (found.commit, found.files) == (COMMIT, (FILE,))
 
 
-def test_the_first_bytes(hub: Hub, server: FakeHub) -> None:
-    assert hub.first_bytes(REPO, COMMIT, FILE, 1000) == DATA[:1000]
-    assert hub.first_bytes(REPO, COMMIT, FILE, PLENTY) == DATA
+def test_a_piece_of_a_file(hub: Hub, server: FakeHub) -> None:
+    assert hub.read(REPO, COMMIT, FILE, 1000, 3000) == DATA[1000:3000]
+    assert hub.read(REPO, COMMIT, FILE, 0, PLENTY) == DATA
     server.always["cdn"] = Fault(no_range=True)
-    assert hub.first_bytes(REPO, COMMIT, FILE, 1000) == DATA[:1000]
+    assert hub.read(REPO, COMMIT, FILE, 1000, 3000) == DATA[1000:3000]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ TOKEN = "hf_secretsecretsecret"
 REFUSALS = [  # where, the hub's answer, with an access token, what is said, the hint
     ("api", Fault(401, message="Invalid credentials in Authorization header"), True, "refuses your access", "hf auth login"),
     ("api", Fault(401, message=f'User Access Token "{TOKEN}" is expired'), True, "is wrong or has expired", "HF_TOKEN"),
-    ("api", Fault(401, "RepoNotFound", "Repository not found"), True, "there is no repository hf:org/tiny-GGUF", "check the name"),
+    ("api", Fault(401, "RepoNotFound", "not found"), True, "there is no repository hf:org/tiny-GGUF", "check the name"),
     ("api", Fault(401, message="Invalid username or password."), False, "is not public, or there is no such", "hf auth login"),
     ("resolve", Fault(401, "GatedRepo", "Access is restricted"), False, "gives it only to those who log in", "accept its terms"),
     ("resolve", Fault(403, "GatedRepo", "not in the list"), True, "your account has not been let in", "accept its terms"),
@@ -335,4 +335,4 @@ def _run(steps: Iterator[Event]) -> list[Path]:
         try:
             next(steps)
         except StopIteration as stop:
-            return [stop.value]
+            return [stop.value[0]]

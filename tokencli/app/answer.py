@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
+from tokencli.app.fetch import at_hand
+from tokencli.app.world import World, planner_here, seconds_left
 from tokencli.core import Done, Event, Loaded, Message, Note, Plan, Planned, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, UsageError
@@ -44,9 +45,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
     """
     if not question.prompt.strip():
         raise UsageError("the prompt is empty", 'give some text: tokencli run MODEL "a question"')
+    target, draft, notes = yield from at_hand(question.model, question.wishes, world)
     deadline = None if question.timeout is None else world.now() + question.timeout
-    target = read_model(question.model, world)
-    draft, notes = read_draft(question.wishes.draft, target, world)
     yield from (Note(note) for note in notes)
     memory = world.find_verdicts()
     extra_buffers = not memory.extra_buffers_crash()

@@ -1,9 +1,11 @@
 """The story of `plan`: what would be run, here or elsewhere, and how far llama.cpp agrees. Prints nothing."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -12,6 +14,8 @@ from tokencli.plan.choose import Wishes
 from tokencli.plan.memory import HOST, host_weights, mapped_bytes
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Decision, Planner
+from tokencli.plan.quants import size
+from tokencli.plan.sizes import ModelFile
 from tokencli.world import gguf_file, machine, settings
 
 
@@ -25,8 +29,20 @@ class Peak:
 
 def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
     """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
-    target = read_model(model, world)
+    decision, addresses = _decided(model, wishes, machine_name, world)
+    return dataclasses.replace(
+        decision,
+        plan=_with_addresses(decision.plan, addresses),
+        alternatives=tuple(_with_addresses(each, addresses) for each in decision.alternatives),
+    )
+
+
+def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World) -> tuple[Decision, dict[str, str]]:
+    """The decision, and the addresses on the hub of the files that are not downloaded: the plans name their headers."""
+    target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
+    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
+    notes = [*target.notes, *_not_fetched(missing, world), *notes]
     with world.start_engine() as engine:
         if machine_name is None:
             planner = planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
@@ -37,7 +53,22 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
-    return dataclasses.replace(decision, plan=decided)
+    addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
+    return dataclasses.replace(decision, plan=decided), addresses
+
+
+def _with_addresses(plan: Plan, addresses: dict[str, str]) -> Plan:
+    model = dataclasses.replace(plan.model, file=addresses.get(plan.model.file, plan.model.file))
+    file = plan.draft.file if plan.draft else None
+    draft = dataclasses.replace(plan.draft, file=addresses.get(file, file)) if plan.draft and file else plan.draft
+    return dataclasses.replace(plan, model=model, draft=draft)
+
+
+def _not_fetched(models: Iterable[ModelFile], world: World) -> Iterator[str]:
+    for each in models:
+        if each.hub:
+            missing, free = size(missing_bytes([each.hub], world)), size(world.hub.free(world.hub.cache.folder))
+            yield f"planned from the header of {file_names(each.hub)}: {missing} to download, {free} free"
 
 
 ESTIMATED = (
@@ -59,8 +90,8 @@ def dry_run_elsewhere(engine: Engine, plan: Plan, world: World) -> tuple[DeviceB
 
 def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     """The plan's terms beside llama.cpp's dry run: its compute and output buffers, and where it would put each block."""
-    target = read_model(model, world)
-    decided = plan(model, wishes, None, world).plan
+    target = read_model(model, world, wishes.quant, hollow=True)
+    decided = _decided(model, wishes, None, world)[0].plan
     with world.start_engine() as engine:
         found = dry_run(engine, decided, world)
     return decided, compared(without_draft(decided, target.info), as_dry_run(decided, target.info, found))
@@ -71,7 +102,8 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
 
     llama.cpp logs the mapped range of the file as the host's weights, with what is on the device in between: so do we here.
     """
-    decided = plan(model, wishes, None, world).plan
+    read_model(model, world, wishes.quant)
+    decided = _decided(model, wishes, None, world)[0].plan
     with world.start_engine() as engine:
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

@@ -122,6 +122,8 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         show_draft: options.ShowDraft = False,
+        quant: options.Quant = None,
+        yes: options.Yes = False,
         as_json: options.Json = False,
         quiet: options.Quiet = False,
     ) -> None:
@@ -142,14 +144,15 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=_wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=_wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens, quant),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
             stop=tuple(stop or ()),
             show_draft=show_draft,
         )
-        _show_run(story.run(question, story.World()), RunView(terminal, quiet=quiet, as_json=as_json))
+        world = story.World(confirm=lambda what: terminal.confirm(what, yes))
+        _show_run(story.run(question, world), RunView(terminal, quiet=quiet, as_json=as_json))
 
     return run
 
@@ -168,6 +171,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         threads: options.Threads = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
+        quant: options.Quant = None,
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
@@ -177,7 +181,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = _wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens)
+        wishes = _wishes(gpu_layers, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
         if load or check:
             peak = None
             if load:
@@ -207,6 +211,7 @@ def _wishes(
     threads: int | None,
     draft: str | None,
     draft_tokens: str | None,
+    quant: str | None = None,
 ) -> "Wishes":
     """What was asked for of a plan, its form checked. Raises UsageError."""
     from tokencli.plan.choose import Wishes
@@ -221,6 +226,7 @@ def _wishes(
         threads=threads,
         draft=draft,
         draft_tokens=options.draft_tokens(draft_tokens),
+        quant=quant,
     )
 
 

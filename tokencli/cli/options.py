@@ -15,7 +15,9 @@ def _option(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=True)
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias from models.toml, or a path to a .gguf file.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias, hf:ORG/REPO[:QUANT], or a path to a .gguf or a folder.")]
+Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]
 PromptFile = Annotated[Path | None, _option("--file", "FILE", "Read the prompt from a file.")]
 System = Annotated[str | None, _option("--system", "TEXT", "The system message.")]

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text
+from tokencli.core import Done, Fetching, Loading, Note, Plan, Planned, Prefilling, Stats, Text
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
@@ -36,6 +36,8 @@ class RunView:
         match event:
             case Note(text):
                 self._note(text)
+            case Fetching():
+                self._show_progress(fetching(event))
             case Loading(fraction):
                 self._show_progress(f"loading {100 * fraction:3.0f} %")
             case Prefilling(done, total) if done:
@@ -171,6 +173,21 @@ def placement(plan: Plan) -> str:
     if not plan.gpu_layers:
         return "all layers on the CPU"
     return f"{plan.gpu_layers} of {plan.model.offloadable_layers} layers on {plan.device}"
+
+
+def fetching(event: Fetching) -> str:
+    """How far a download is, how fast it is, and how long it will take."""
+    shown = f"downloading {event.done / 1e9:.2f} of {event.total / 1e9:.2f} GB"
+    if not event.bytes_per_second:
+        return shown
+    left = round((event.total - event.done) / event.bytes_per_second)
+    return f"{shown}, {event.bytes_per_second / 1e6:.1f} MB/s, {_span(left)} left"
+
+
+def _span(seconds: int) -> str:
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 def _number(value: float | None, digits: int) -> str:

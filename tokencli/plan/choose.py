@@ -24,6 +24,7 @@ class Wishes:
     threads: int | None = None
     draft: str | None = None
     draft_tokens: int | None = None
+    quant: str | None = None
 
     def flags(self) -> dict[str, object]:
         return dataclasses.asdict(self)

@@ -33,6 +33,10 @@ from tokencli.header import (
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _ARRAY = 9
 
+_OTHER_ENGINES = {36: "bitnet.cpp (its type i2_s)"}
+_OTHER_LAYOUT = "it was made for another engine or another layout of the type"
+_Q2_0 = "PrismML's fork of llama.cpp has another layout of Q2_0, in blocks of 128"  # report A3-07
+
 # More than any real model has: a count above is a damaged or hostile file, refused before anything is allocated for it.
 MAX_TENSORS = 100_000
 MAX_KEYS = 10_000
@@ -70,6 +74,17 @@ def read_header(path: Path) -> Header:
 def parse_header(data: Bytes, file_bytes: int, name: str) -> Header:
     """Parse a header from the first bytes of a file of `file_bytes`. Raises BadModelFile with what is wrong."""
     return _whole([_parse_part(data, file_bytes, name)])
+
+
+def holds_header(data: bytes, file_bytes: int, name: str) -> bool:
+    """Whether the first bytes of a file of `file_bytes` hold its whole header. Raises BadModelFile with what is wrong in it."""
+    try:
+        _parse_part(data, file_bytes, name)
+    except _EndOfData:
+        if len(data) >= file_bytes:
+            raise
+        return False
+    return True
 
 
 def vocabulary_difference(path: Path, other_path: Path) -> str | None:
@@ -173,12 +188,12 @@ def _parse_part(data: Bytes, file_bytes: int, name: str) -> Header:
 
 def _check_layout(tensors: tuple[Tensor, ...], alignment: int, start: int, file_bytes: int, name: str) -> None:
     """Tensors stand one after the other, padded to the alignment, and end inside the file."""
-    at = 0
+    at, has_q2_0 = 0, any(tensor.type == "Q2_0" for tensor in tensors)
     for tensor in tensors:
         if tensor.offset != at:
             raise BadModelFile(
                 f"{name}: tensor {tensor.name} ({tensor.type}) begins at {tensor.offset}, not at {at} as its types ask",
-                "it was made for another engine or another layout of the type; take a file made for mainline llama.cpp",
+                f"{_Q2_0 if has_q2_0 else _OTHER_LAYOUT}; take a file made for mainline llama.cpp",
             )
         at += -(-tensor.bytes // alignment) * alignment
     needed = start + tensors[-1].offset + tensors[-1].bytes if tensors else 0
@@ -198,10 +213,9 @@ class _Info:
 
 def _tensor(info: _Info, name: str) -> Tensor:
     if info.type_id not in TENSOR_TYPES:
-        raise BadModelFile(
-            f"{name}: tensor {info.name} has type {info.type_id}, which this llama.cpp does not know",
-            "the file needs another engine or a newer llama.cpp; take another quant",
-        )
+        needs = _OTHER_ENGINES.get(info.type_id, "another engine or a newer llama.cpp")
+        what = f"{name}: tensor {info.name} has type {info.type_id}, which this llama.cpp does not know"
+        raise BadModelFile(what, f"the file needs {needs}; take another quant")
     type_name, block, block_bytes = TENSOR_TYPES[info.type_id]
     elements = 1
     for extent in info.shape:
@@ -320,4 +334,12 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self.at + size > len(self._data):
-            raise BadModelFile(f"{self._name} is cut short inside its header", "download it again")
+            raise _EndOfData(f"{self._name} is cut short inside its header", "download it again")
+
+
+class _EndOfData(BadModelFile):
+    """The header goes on behind the data."""
+
+    @property
+    def kind(self) -> str:
+        return BadModelFile.__name__

@@ -16,11 +16,12 @@ import tokencli
 from tokencli.core import Event
 from tokencli.listing import File, Listing
 from tokencli.world.hub.cache import Cache
-from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, fault_of, web_page, wrong_length
+from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, disk_full, fault_of, web_page, wrong_length
 
 T = TypeVar("T")
 
 TRIES = 5
+MARGIN = 256 << 20  # bytes of the disk that are left alone
 _CONNECT_SECONDS = 10.0
 _NO_TELEMETRY = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK")
 
@@ -58,25 +59,29 @@ class Hub:
         files = (File(each.rfilename, each.size, each.lfs and each.lfs.sha256, each.blob_id) for each in info.siblings or ())
         return Listing(info.id, info.sha, tuple(file for file in files if file.bytes is not None))
 
-    def first_bytes(self, repo: str, commit: str, file: File, count: int) -> bytes:
-        """The first `count` bytes of a file, or all of a smaller one."""
+    def read(self, repo: str, commit: str, file: File, start: int, end: int) -> bytes:
+        """The bytes of a file from `start` to `end`, or to its own end."""
+        end = min(end, file.bytes)
 
         def fetched() -> bytes:
-            with self.stream(repo, commit, file, 0, min(count, file.bytes)) as chunks:
-                data = b""
-                for chunk in chunks:
+            data = b""
+            with self.stream(repo, commit, file, start, end) as chunks:
+                while len(data) < end - start and (chunk := next(chunks, b"")):
                     data += chunk
-                    if len(data) >= count:
-                        break
-                return data[:count]
+            return data[: end - start]
 
         return self._patiently(fetched, f"{file.path} of hf:{repo}")
 
-    def download(self, repo: str, commit: str, file: File) -> Generator[Event, None, Path]:
-        """Bring the file into the cache, telling how it goes; where it is in the end. Its hash is checked on the way."""
+    def download(self, repo: str, commit: str, file: File) -> Generator[Event, None, tuple[Path, bool]]:
+        """Bring the file into the cache, telling how it goes; where it is in the end, and whether its hash was checked."""
         from tokencli.world.hub.download import download
 
         return (yield from download(self, repo, commit, file))
+
+    def check_room(self, missing: int) -> None:
+        """Raises ModelUnavailable where the disk does not hold so many bytes more."""
+        if (beyond := missing + MARGIN - self.free(self.cache.folder)) > 0 and missing:
+            raise disk_full(self.cache.folder, beyond)
 
     @contextmanager
     def stream(self, repo: str, commit: str, file: File, start: int, end: int | None = None) -> Iterator[Iterator[bytes]]:

@@ -39,6 +39,10 @@ class Cache:
         blob = self.blob(repo, file)
         return blob.with_name(f"{blob.name}.incomplete")
 
+    def fetched_bytes(self, repo: str, file: File) -> int:
+        """What an attempt that was cut short left of a file, or all of it under another revision."""
+        return min(_size(self.blob(repo, file)) or _size(self.partial(repo, file)) or 0, file.bytes)
+
     def lock(self, repo: str, file: File) -> Path:
         return self.folder / ".locks" / self.storage(repo).name / f"{file.etag}.lock"
 

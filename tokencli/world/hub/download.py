@@ -15,23 +15,25 @@ from typing import TYPE_CHECKING, Any
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import ModelUnavailable, TokencliError
 from tokencli.listing import File
-from tokencli.world.hub.faults import LONGEST_WAIT, disk_full, fault_of, of_disk, wrong_hash
+from tokencli.world.hub.faults import LONGEST_WAIT, fault_of, of_disk, wrong_hash
 
 if TYPE_CHECKING:
     from tokencli.world.hub.api import Hub
 
 TRIES = 5  # without a single new byte
-MARGIN = 256 << 20  # bytes of the disk that are left alone
 _TOLD_EVERY = 0.2
 _RATE_OVER = 5.0
 _PIECE = 1 << 20
 
 
-def download(hub: "Hub", repo: str, commit: str, file: File) -> Generator[Event, None, Path]:
-    """The file in its snapshot. Raises ModelUnavailable; what was fetched stays for the next time."""
+def download(hub: "Hub", repo: str, commit: str, file: File) -> Generator[Event, None, tuple[Path, bool]]:
+    """The file in its snapshot, and whether its hash was checked here; where it lay already it was not.
+
+    Raises ModelUnavailable; what was fetched stays for the next time.
+    """
     here = hub.cache.find(repo, commit, file)
     if here:
-        return here
+        return here, False
     where = f"{file.path} of hf:{repo}"
     with _disk_faults(hub.cache.blob(repo, file).parent):
         blob, partial = hub.cache.blob(repo, file), hub.cache.partial(repo, file)
@@ -39,10 +41,11 @@ def download(hub: "Hub", repo: str, commit: str, file: File) -> Generator[Event,
             folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             yield from _locked(stack, hub.cache.lock(repo, file), partial, file)
-            if not blob.exists() or blob.stat().st_size != file.bytes:
+            missing = not blob.exists() or blob.stat().st_size != file.bytes
+            if missing:
                 yield from _Transfer(hub, repo, commit, file, partial, where).run()
                 partial.replace(blob)
-            return hub.cache.publish(repo, commit, file)
+            return hub.cache.publish(repo, commit, file), missing
 
 
 @contextmanager
@@ -143,9 +146,7 @@ class _Transfer:
 
     def _check_disk(self) -> None:
         """Raises ModelUnavailable before the disk is full: other programs write to it, too (report A6-01)."""
-        missing = self._file.bytes - self._done + MARGIN - self._hub.free(self._partial.parent)
-        if missing > 0:
-            raise disk_full(self._hub.cache.folder, missing)
+        self._hub.check_room(self._file.bytes - self._done)
 
 
 class Rate:
