@@ -27,7 +27,7 @@ CATALOGUE = parse_catalogue(TOML)
 
 def test_a_table_is_an_alias() -> None:
     assert list(CATALOGUE) == ["tiny", "smollm2-135m"]
-    assert CATALOGUE["tiny"] == Entry("tiny", "tokencli", "tokencli", "core.py")
+    assert CATALOGUE["tiny"] == Entry("tiny", "tokencli", "tokencli", "core.py", title="Tiny", license="Apache-2.0")
 
 
 def test_the_catalogue_that_is_shipped_can_be_read() -> None:

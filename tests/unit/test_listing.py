@@ -207,5 +207,5 @@ def test_a_long_list_is_cut() -> None:
 
 
 def test_sizes_are_in_powers_of_ten() -> None:
-    assert [size(5_030_000_000), size(94_000_000)] == ["5.0 GB", "94 MB"]
+    assert [size(5_030_000_000), size(94_000_000), size(3_000)] == ["5.0 GB", "94 MB", "3 kB"]
     assert Variant(None, tuple(listings.files("a=1", "b=2"))).bytes == 3 * GB

@@ -31,13 +31,13 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
     if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
         with world.start_engine() as engine:
             planner_here(engine, target, draft, True, None, world).plan(wishes)
-        yield from _agreed(missing, world)
+        yield from ask_about(missing, world)
     try:
         target = yield from _whole(target, world)
         draft = (yield from _whole(draft, world)) if draft else None
-    except KeyboardInterrupt:
-        yield Note(STOPPED)
-        raise Interrupted("interrupted", STOPPED) from None
+    except Interrupted as stop:
+        yield Note(stop.hint)
+        raise
     return target, draft, notes
 
 
@@ -47,7 +47,10 @@ def fetch(model: HubModel, world: World) -> Generator[Event, None, HubModel]:
     verified: list[tuple[int, int] | None] = []
     before = 0
     for file in model.files:
-        path, checked = yield from _moved_on(world.hub.download(model.repo, model.commit, file), before, model.bytes)
+        try:
+            path, checked = yield from _moved_on(world.hub.download(model.repo, model.commit, file), before, model.bytes)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted", STOPPED) from None
         before += file.bytes
         paths.append(str(path))
         verified.append(pins.stamp_of(path) if checked else None)
@@ -75,7 +78,7 @@ def missing_bytes(models: Iterable[HubModel], world: World) -> int:
     )
 
 
-def _agreed(models: list[HubModel], world: World) -> Iterator[Event]:
+def ask_about(models: list[HubModel], world: World) -> Iterator[Event]:
     """Say what will be downloaded and what room there is; ask first where it is much. Raises TokencliError for a no."""
     missing = missing_bytes(models, world)
     world.hub.check_room(missing)

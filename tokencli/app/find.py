@@ -72,11 +72,11 @@ def _here(wanted: HubName, world: "World") -> Found | None:
     """The files pinned under the name; of a name that was never pinned what another program has fetched."""
     pinned = world.pins.of(str(wanted))
     if not pinned:
-        return _cached(wanted, world)
+        return cached(wanted, world)
     return Found(Path(pinned.paths[0]), pinned) if is_there(pinned) else None
 
 
-def _cached(wanted: HubName, world: "World") -> Found | None:
+def cached(wanted: HubName, world: "World") -> Found | None:
     """What another program has fetched, or we under another name: used in place, with no question to the hub (report A6-12)."""
     is_commit = wanted.revision and len(wanted.revision) == 40
     listing = world.hub.cache.listing(wanted.repo, wanted.revision) if is_commit or not wanted.revision else None

@@ -8,6 +8,7 @@ import typer
 
 import tokencli
 from tokencli.cli import options
+from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
@@ -96,6 +97,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
 
     app.command("run")(_run_command(terminal))
     app.command("plan")(_plan_command(terminal))
+    app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 
 

@@ -27,24 +27,22 @@ class RunView:
         self._answer = _Channel(terminal.shows_answer)
         self._thoughts = _Channel(terminal.stderr.isatty())
         self._parts: dict[str, list[str]] = {"answer": [], "reasoning": []}
-        self._progress = False
+        self._progress = Progress(terminal, quiet=quiet)
         self._thinking = False
         self.plan: Plan | None = None
         self.done: Done | None = None
 
     def show(self, event: RunEvent) -> None:
         match event:
-            case Note(text):
-                self._note(text)
-            case Fetching():
-                self._show_progress(fetching(event))
+            case Note() | Fetching():
+                self._progress.show(event)
             case Loading(fraction):
-                self._show_progress(f"loading {100 * fraction:3.0f} %")
+                self._progress.line(f"loading {100 * fraction:3.0f} %")
             case Prefilling(done, total) if done:
-                self._show_progress(f"reading the prompt: {done} of {total} tokens")
+                self._progress.line(f"reading the prompt: {done} of {total} tokens")
             case Planned(plan):
                 self.plan = plan
-                self._show_progress("reading the prompt")
+                self._progress.line("reading the prompt")
             case Text(kind, text, drafted):
                 self._parts[kind].append(text)
                 self._show_text(kind, text, drafted)
@@ -53,7 +51,7 @@ class RunView:
 
     def close(self) -> None:
         """End the output: rest of the text, the summary line, or the JSON object."""
-        self._clear_progress()
+        self._progress.clear()
         if self._json:
             self._terminal.stdout.write(json.dumps(self._object(), ensure_ascii=False) + "\n")
         else:
@@ -67,7 +65,7 @@ class RunView:
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
-        self._clear_progress()
+        self._progress.clear()
         if self._json:
             return
         self._end_thinking()
@@ -84,7 +82,7 @@ class RunView:
         }
 
     def _show_text(self, kind: str, text: str, drafted: bool) -> None:
-        self._clear_progress()
+        self._progress.clear()
         if self._json:
             return
         if kind == "answer":
@@ -113,26 +111,43 @@ class RunView:
             self._terminal.stderr.write(self._thoughts.flush() + reset + "\n\n")
             self._terminal.stderr.flush()
 
-    def _note(self, text: str) -> None:
-        self._clear_progress()
-        if not self._quiet:
-            self._line(f"note: {text}")
-
     def _line(self, text: str) -> None:
         self._terminal.stderr.write(one_line(text) + "\n")
         self._terminal.stderr.flush()
 
-    def _show_progress(self, text: str) -> None:
+
+class Progress:
+    """What is told while something is fetched or read, on stderr: notes, and a line that moves where a person looks on."""
+
+    def __init__(self, terminal: Terminal, *, quiet: bool) -> None:
+        self._terminal = terminal
+        self._quiet = quiet
+        self._moving = False
+
+    def show(self, event: RunEvent) -> None:
+        match event:
+            case Fetching():
+                self.line(fetching(event))
+            case Note(text):
+                self.note(text)
+
+    def note(self, text: str) -> None:
+        self.clear()
+        if not self._quiet:
+            self._terminal.stderr.write(one_line(f"note: {text}") + "\n")
+            self._terminal.stderr.flush()
+
+    def line(self, text: str) -> None:
         if self._terminal.shows_progress and not self._quiet:
             self._terminal.stderr.write(f"{_CLEAR_LINE}{text}")
             self._terminal.stderr.flush()
-            self._progress = True
+            self._moving = True
 
-    def _clear_progress(self) -> None:
-        if self._progress:
+    def clear(self) -> None:
+        if self._moving:
             self._terminal.stderr.write(_CLEAR_LINE)
             self._terminal.stderr.flush()
-            self._progress = False
+            self._moving = False
 
 
 class _Channel:

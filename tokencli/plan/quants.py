@@ -156,4 +156,6 @@ def _shown(names: Iterator[str]) -> list[str]:
 
 def size(count_of_bytes: int) -> str:
     """As hubs and disks are labelled: powers of ten."""
-    return f"{count_of_bytes / 1e9:.1f} GB" if count_of_bytes >= 1e9 else f"{count_of_bytes / 1e6:.0f} MB"
+    if count_of_bytes >= 1e9:
+        return f"{count_of_bytes / 1e9:.1f} GB"
+    return f"{count_of_bytes / 1e6:.0f} MB" if count_of_bytes >= 1e6 else f"{count_of_bytes / 1e3:.0f} kB"

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokencli.errors import ModelNotFound, UsageError
 
@@ -19,7 +20,7 @@ PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 class Entry:
     """One alias: a file that a Python package carries, a repository of the hub with a quant, or a path.
 
-    `draft`: the alias of a draft partner. `checked`: where it was seen that the repository exists.
+    `draft`: the alias of a draft partner. `bytes`: the size of the quant's file. `checked`: where repository and size were seen.
     """
 
     alias: str
@@ -33,6 +34,7 @@ class Entry:
     license: str | None = None
     for_what: str | None = None
     draft: str | None = None
+    bytes: int | None = None
     checked: str | None = None
 
 
@@ -61,7 +63,7 @@ def parse_catalogue(text: str) -> dict[str, Entry]:
     return {alias: _entry(alias, table) for alias, table in tomllib.loads(text).items()}
 
 
-def _entry(alias: str, table: Mapping[str, str]) -> Entry:
+def _entry(alias: str, table: Mapping[str, Any]) -> Entry:
     known = {field.name for field in dataclasses.fields(Entry)} - {"alias"}
     entry = Entry(alias, **{key.replace("-", "_"): value for key, value in table.items() if key.replace("-", "_") in known})
     if not (entry.repo or entry.path or (entry.package and entry.module and entry.file)):

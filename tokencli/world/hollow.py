@@ -4,6 +4,7 @@ All that reads a header can read them; nothing else may: where the weights shoul
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ class Hollows:
             if not path.is_file() or path.stat().st_size != file.bytes:
                 _write_sparse(path, fetch(file), file.bytes)
         return folder / model.files[0].path
+
+    def remove(self, repo: str) -> None:
+        shutil.rmtree(self.folder / repo.replace("/", "--"), ignore_errors=True)
 
 
 def _write_sparse(path: Path, header: bytes, size: int) -> None:

@@ -113,6 +113,14 @@ class Cache:
         self._remove_empty(repo, path.parent)
         return freed
 
+    def remove_partials(self, repo: str) -> int:
+        """Remove what downloads that were cut short left; the bytes freed."""
+        freed = 0
+        for path in (self.storage(repo) / "blobs").glob("*.incomplete"):
+            freed += _size(path) or 0
+            path.unlink(missing_ok=True)
+        return freed
+
     def _is_named(self, repo: str, target: Path) -> bool:
         return any(each.resolve() == target for each in (self.storage(repo) / "snapshots").rglob("*") if each.is_symlink())
 
