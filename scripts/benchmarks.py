@@ -13,6 +13,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from download_bench import download
 from measure import interleaved, ratio
 from speculation_bench import speculation
 
@@ -22,6 +23,7 @@ from tokencli.world import catalogue, gguf_file
 
 application = typer.Typer(help=__doc__, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 application.command()(speculation)
+application.command()(download)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

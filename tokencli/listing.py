@@ -157,10 +157,11 @@ def _grouped(files: Iterable[File], kind: Kind) -> list[Variant]:
         if kind_of(file.path) == kind:
             number, count, stem = part_of(file.path)
             groups.setdefault((stem, count), {})[number] = file
-    whole = [
-        tuple(parts[number] for number in sorted(parts)) for (_, count), parts in sorted(groups.items()) if len(parts) == count
-    ]
-    return [Variant(quant_of(each[0].path), each) for each in whole]
+    whole: dict[str, tuple[File, ...]] = {}
+    for (stem, count), parts in sorted(groups.items(), key=lambda each: (each[0][0], -each[0][1])):
+        if len(parts) == count:
+            whole[stem] = tuple(parts[number] for number in sorted(parts))  # in fewer parts where there are both
+    return [Variant(quant_of(each[0].path), each) for each in whole.values()]
 
 
 def part_of(path: str) -> tuple[int, int, str]:

@@ -51,6 +51,9 @@ CUT_BESIDE = files("M-Q4_K_M.gguf=4", "M-F32.gguf-split-a=40", "M-F32.gguf-split
 I1 = files("M.i1-Q4_K_M.gguf=4.9", "M.i1-IQ3_XXS.gguf=3.2", "M.i1-Q6_K.gguf=6.6", "M.imatrix.dat=0.01")
 COPIES = files("m-q4_k_m.gguf=4#aa", "old/m-Q4_K_M.gguf=4#aa", "m-q8_0.gguf=8")
 TWO_SIZES = files("small-1b-Q4_K_M.gguf=0.8", "large-8b-Q4_K_M.gguf=5", "large-8b-Q8_0.gguf=9")
+BOTH_WAYS = files("c-7b-q4_k_m-00001-of-00002.gguf=4", "c-7b-q4_k_m-00002-of-00002.gguf=0.7", "c-7b-q4_k_m.gguf=4.7")
+PRISM = files("Bonsai-27B-F16.gguf=53.8", "Bonsai-27B-Q1_0.gguf=3.8", "Bonsai-27B-dspark-Q4_1.gguf=1.8",
+              "Bonsai-27B-dspark-bf16.gguf=7.3", "Bonsai-27B-mmproj-BF16.gguf=0.9")  # fmt: skip
 IK = files("M-IQ4_K.gguf=4", "M-IQ5_KS.gguf=5", "M-Q4_K_R4.gguf=4")
 NAMELESS = files("model.gguf=3", "README.md=0.001")
 NAMELESS_TWO = files("first.gguf=3", "second.gguf=4")

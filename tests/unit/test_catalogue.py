@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokencli.errors import ModelNotFound, TokencliError, UsageError
+from tokencli.names import hub_name
 from tokencli.world.catalogue import Entry, add, data_folder, packaged_file, parse_catalogue, read_catalogue, resolve
 from tokencli.world.gguf_file import read_header
 
@@ -31,7 +32,11 @@ def test_a_table_is_an_alias() -> None:
 
 
 def test_the_catalogue_that_is_shipped_can_be_read() -> None:
-    assert "smollm2-135m" in read_catalogue(data_folder())
+    found = read_catalogue(data_folder())
+    assert "smollm2-135m" in found
+    assert [each.alias for each in found.values() if each.draft and each.draft not in found] == []
+    assert [each.alias for each in found.values() if each.repo and not (each.quant and each.checked and each.for_what)] == []
+    assert [each.alias for each in found.values() if each.repo and not hub_name(f"hf:{each.repo}:{each.quant}")] == []
 
 
 @pytest.mark.parametrize("text", ["[tiny", "tiny = 3", '[tiny]\npackage = "x"'], ids=["syntax", "no table", "no file"])
