@@ -35,6 +35,7 @@ class Fault:
     corrupt: bool = False
     length: int | None = None  # another total than the true one
     no_range: bool = False
+    answer: object = None
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"<!DOCTYPE html><title>Log in to the hotel</title>", {"Content-Type": "text/html; charset=utf-8"})
         elif fault.status:
             self._refuse(fault)
+        elif fault.answer is not None:
+            self._answer(200, json.dumps(fault.answer).encode(), {"Content-Type": "application/json"})
         elif stage == "api":
             self._api(path)
         elif stage == "resolve":

@@ -331,6 +331,14 @@ class Fetching:
 
 
 @dataclass(frozen=True, slots=True)
+class Verifying:
+    """Bytes of a file that were read to compare its hash, of all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     fraction: float
 
@@ -370,4 +378,4 @@ class Done:
     notes: tuple[str, ...] = ()
 
 
-Event = Note | Planned | Fetching | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

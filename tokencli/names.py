@@ -45,6 +45,11 @@ def hub_name(text: str, hosts: Collection[str] = HOSTS) -> HubName | None:
     return HubName(short["repo"], short["quant"], short["revision"])
 
 
+def is_repository(text: str) -> bool:
+    """Whether the text has the form ORG/REPO."""
+    return _REPO.fullmatch(text) is not None and not text.endswith(".gguf")
+
+
 def _address(text: str, hosts: Collection[str]) -> HubName:
     """ORG/REPO, and with /blob/, /resolve/ or /tree/ a revision and what comes after it (report A6-09)."""
     parts = urlsplit(text)

@@ -336,3 +336,21 @@ def _run(steps: Iterator[Event]) -> list[Path]:
             next(steps)
         except StopIteration as stop:
             return [stop.value[0]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {"id": REPO},
+        {"id": REPO, "sha": "../../x", "siblings": []},
+        {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": "../../../evil.gguf", "size": 1, "blobId": "0" * 40}]},
+        {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": "/etc/evil.gguf", "size": 1, "blobId": "0" * 40}]},
+        {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": "m.gguf", "size": 1, "lfs": {"sha256": "../../evil"}}]},
+        {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": "m.gguf", "size": "much", "blobId": "0" * 40}]},
+    ],
+    ids=["no object", "no files", "commit", "above", "absolute", "hash", "size"],
+)
+def test_an_answer_that_is_no_hubs_or_leads_out_of_the_cache_is_refused(answer: object, hub: Hub, server: FakeHub) -> None:
+    server.always["api"] = Fault(answer=answer)
+    assert listing_failure(hub).what == f"what answers for hf:{REPO} is no hub"

@@ -11,12 +11,12 @@ from tests import zoo
 from tests.fake_hub import COMMIT, FakeHub, Large, fake_hub
 from tests.hub.conftest import TINY
 from tests.unit.gguf_bytes import gguf
-from tokencli.app import World
+from tokencli.app import World, plan
 from tokencli.app.fetch import at_hand, fetch, verify
 from tokencli.app.find import find
 from tokencli.app.world import read_model
 from tokencli.core import Event, Note
-from tokencli.errors import BadModelFile, DoesNotFit, ModelUnavailable, TokencliError, UsageError
+from tokencli.errors import BadModelFile, DoesNotFit, ModelNotFound, ModelUnavailable, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.world.pins import is_verified
 
@@ -259,3 +259,30 @@ def test_a_draft_of_the_hub_comes_along(tiny_hub: FakeHub, world_of: WorldOf, ti
     (_, none, notes), _ = result_of(at_hand(name, Wishes(draft="hf:org/absent", gpu_layers=0), world))
     assert none is None
     assert "without the draft: there is no repository hf:org/absent" in notes[0]
+
+
+def test_a_name_without_hf_is_met_with_the_form(world_of: WorldOf) -> None:
+    with pytest.raises(ModelNotFound, match="there is no file Qwen/Qwen3-8B-GGUF") as caught:
+        find("Qwen/Qwen3-8B-GGUF", world_of("http://127.0.0.1:9"))
+    assert caught.value.hint == "for the model of the hub write hf:Qwen/Qwen3-8B-GGUF"
+
+
+def test_other_tools_find_it_offline_under_main(tiny_hub: FakeHub, world_of: WorldOf) -> None:
+    from huggingface_hub import try_to_load_from_cache
+
+    world = world_of(tiny_hub.url)
+    pulled(f"hf:{TINY}:Q8_0", world)
+    found = try_to_load_from_cache(TINY, "tiny-Q8_0.gguf", cache_dir=world.hub.cache.folder)
+    assert Path(str(found)).is_file()
+
+
+def test_a_quant_is_chosen_for_the_machine_that_is_planned_for(world_of: WorldOf, tiny_bytes: bytes) -> None:
+    part = zoo.header("qwen3-8b")
+    files = {
+        "M-Q4_K_M.gguf": Large(bytes(part.data), part.file_bytes + 20 * 2**30),
+        "M-Q2_K.gguf": Large(tiny_bytes, len(tiny_bytes)),
+    }
+    with fake_hub({"o/r": files}) as hub:
+        decision = plan.plan("hf:o/r", Wishes(gpu_layers=0), "cpu-16gb", world_of(hub.url))
+        assert decision.plan.model.file == "hf:o/r/M-Q2_K.gguf"
+        assert "took Q2_K" in decision.plan.notes[0]

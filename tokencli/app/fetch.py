@@ -8,6 +8,7 @@ from tokencli.app.world import World, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, TokencliError
 from tokencli.listing import HubModel
+from tokencli.names import hub_name
 from tokencli.plan.choose import Wishes
 from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
@@ -54,6 +55,8 @@ def fetch(model: HubModel, world: World) -> Generator[Event, None, HubModel]:
         before += file.bytes
         paths.append(str(path))
         verified.append(pins.stamp_of(path) if checked else None)
+    if (name := hub_name(model.name)) and not name.revision:
+        world.hub.cache.remember_main(model.repo, model.commit)
     return (yield from verify(dataclasses.replace(model, paths=tuple(paths), verified=tuple(verified)), world))
 
 

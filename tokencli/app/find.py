@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tokencli.errors import BadModelFile, ModelNotFound, ModelUnavailable, UsageError
 from tokencli.listing import File, HubModel, Listing
-from tokencli.names import HOSTS, HubName, hub_name
+from tokencli.names import HOSTS, HubName, hub_name, is_repository
 from tokencli.plan.quants import Choice, choose
 from tokencli.world import catalogue, gguf_file
 from tokencli.world.pins import is_there
@@ -37,6 +37,8 @@ def find(name: str, world: "World", quant: str | None = None) -> Found:
     if wanted := hub_name_of(name, known, quant):
         return _here(wanted, world) or on_hub(wanted, world)
     path = catalogue.resolve(name, known)
+    if not path.exists() and is_repository(name):
+        raise ModelNotFound(f"there is no file {name}", f"for the model of the hub write hf:{name}")
     if path.is_dir():
         return _in_folder(path, quant)
     if quant:

@@ -39,6 +39,9 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
 
 def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World) -> tuple[Decision, dict[str, str]]:
     """The decision, and the addresses on the hub of the files that are not downloaded: the plans name their headers."""
+    if machine_name is not None:
+        elsewhere = machine.read_snapshot(machine_name, world.data)
+        world = dataclasses.replace(world, read_machine=lambda _: elsewhere)  # a quant is chosen for its memory, too
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
@@ -47,7 +50,6 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
         if machine_name is None:
             planner = planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
         else:
-            elsewhere = machine.read_snapshot(machine_name, world.data)
             profiles = settings.read_profiles(world.data)
             planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
             notes.append(ESTIMATED)

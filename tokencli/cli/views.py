@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Fetching, Loading, Note, Plan, Planned, Prefilling, Stats, Text
+from tokencli.core import Done, Fetching, Loading, Note, Plan, Planned, Prefilling, Stats, Text, Verifying
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
@@ -34,7 +34,7 @@ class RunView:
 
     def show(self, event: RunEvent) -> None:
         match event:
-            case Note() | Fetching():
+            case Note() | Fetching() | Verifying():
                 self._progress.show(event)
             case Loading(fraction):
                 self._progress.line(f"loading {100 * fraction:3.0f} %")
@@ -128,6 +128,8 @@ class Progress:
         match event:
             case Fetching():
                 self.line(fetching(event))
+            case Verifying(done, total):
+                self.line(f"checking the hash: {100 * done / max(total, 1):3.0f} %")
             case Note(text):
                 self.note(text)
 

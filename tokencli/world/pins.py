@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokencli.core import Event, Fetching
+from tokencli.core import Event, Verifying
 from tokencli.errors import BadModelFile
 from tokencli.listing import File, HubModel
 
@@ -116,7 +116,7 @@ def _hash(path: Path, total: int) -> Generator[Event, None, str]:
                 digest.update(piece)
                 done += len(piece)
                 if done // _PIECE % _TOLD_EVERY == 0:
-                    yield Fetching(done, total)
+                    yield Verifying(done, total)
     except OSError as error:
         raise BadModelFile(f"{path} cannot be read: {error.strerror}", "check the disk") from None
     return digest.hexdigest()

@@ -3,17 +3,19 @@
 import difflib
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import tokencli
 from tokencli.core import Event
+from tokencli.errors import ModelUnavailable
 from tokencli.listing import File, Listing
 from tokencli.world.hub.cache import Cache
 from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, disk_full, fault_of, web_page, wrong_length
@@ -21,6 +23,7 @@ from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, disk_full
 T = TypeVar("T")
 
 TRIES = 5
+_COMMIT, _ETAG = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 MARGIN = 256 << 20  # bytes of the disk that are left alone
 _CONNECT_SECONDS = 10.0
 _NO_TELEMETRY = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK")
@@ -56,8 +59,7 @@ class Hub:
         except RepositoryMissing as missing:
             near = self._near(repo)
             raise RepositoryMissing(missing.what, f"did you mean hf:{near}?" if near else missing.hint) from None
-        files = (_file(each) for each in info["siblings"] if each.get("size") is not None)
-        return Listing(info["id"], info["sha"], tuple(files))
+        return _listing(info, f"hf:{repo}")
 
     def read(self, repo: str, commit: str, file: File, start: int, end: int) -> bytes:
         """The bytes of a file from `start` to `end`, or to its own end."""
@@ -140,8 +142,26 @@ def _headers(library: Any) -> dict[str, str]:
     return found
 
 
+def _listing(info: Any, where: str) -> Listing:
+    """Raises ModelUnavailable where it is no answer of a hub: names and hashes become paths on this disk."""
+    try:
+        files = tuple(_file(each) for each in info["siblings"] if each.get("size") is not None)
+        if _COMMIT.fullmatch(info["sha"]) and all(map(_is_inside, files)):
+            return Listing(info["id"], info["sha"], files)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass
+    raise ModelUnavailable(f"what answers for {where} is no hub", "check HF_ENDPOINT")
+
+
 def _file(described: dict[str, Any]) -> File:
-    return File(described["rfilename"], described["size"], (described.get("lfs") or {}).get("sha256"), described.get("blobId"))
+    sha256, oid = (described.get("lfs") or {}).get("sha256"), described.get("blobId")
+    return File(described["rfilename"], int(described["size"]), sha256, oid)
+
+
+def _is_inside(file: File) -> bool:
+    """Whether path and hash stay in the folder they are meant for."""
+    path = PurePosixPath(file.path)
+    return not path.is_absolute() and ".." not in path.parts and _ETAG.fullmatch(file.etag or "") is not None
 
 
 def _check_answer(response: Any, file: File, start: int, where: str) -> int:
