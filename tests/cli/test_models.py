@@ -272,8 +272,16 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert errors.splitlines()[-1] == "error: interrupted; the same command goes on where the download stopped"
+    assert errors.splitlines()[-1] == "error: interrupted; the same command goes on where it stopped"
     kept = partial.stat().st_size
     hub.bytes_per_second = None
     assert tokencli("models", "pull", NAME, env=environment).returncode == 0
     assert hub.asked_for("cdn")[-1].start == kept
+
+
+def test_a_shell_completes_names(hub: FakeHub, tokencli: Tokencli, environment: dict[str, str]) -> None:
+    assert tokencli("models", "pull", NAME, env=environment).returncode == 0
+    for typed, completed in (("run smol", "smollm2-135m"), ("models rm hf", NAME)):
+        words = {"COMP_WORDS": f"tokencli {typed}", "COMP_CWORD": str(len(typed.split()))}
+        found = tokencli(env={**environment, **words, "_TOKENCLI_COMPLETE": "complete_bash"})
+        assert found.stdout.split() == [completed]

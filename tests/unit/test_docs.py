@@ -26,7 +26,7 @@ def every_command(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def every_option() -> set[str]:
     terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO(), {})
     command = commands.application(terminal)
-    parameters = [parameter for _, each in every_command(command) for parameter in each.params]
+    parameters = [parameter for each in (command, *(each for _, each in every_command(command))) for parameter in each.params]
     return {name for parameter in parameters for name in parameter.opts if name.startswith("--")} - {"--help"}
 
 

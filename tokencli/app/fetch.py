@@ -15,7 +15,7 @@ from tokencli.plan.sizes import ModelFile
 from tokencli.world import pins
 
 ASKED_ABOVE = 10**9
-STOPPED = "the same command goes on where the download stopped"
+STOPPED = "the same command goes on where it stopped"
 
 Models = tuple[ModelFile, ModelFile | None, list[str]]
 

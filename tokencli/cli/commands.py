@@ -79,7 +79,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
         name="tokencli",
         help=HELP,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
@@ -236,7 +236,7 @@ def _show_run(events: Any, view: RunView) -> None:
     try:
         for event in events:
             view.show(event)
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):
         view.close()
         raise typer.Exit(_INTERRUPTED) from None
     except TokencliError:

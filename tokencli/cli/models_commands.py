@@ -8,6 +8,7 @@ import typer
 from tokencli.cli import options
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Progress
+from tokencli.errors import Interrupted
 
 if TYPE_CHECKING:
     from tokencli.app import World
@@ -113,5 +114,8 @@ def _followed(steps: "Generator[Event, None, T]", progress: Progress) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except KeyboardInterrupt:  # anywhere but in the download, which says it itself
+        steps.close()
+        raise Interrupted("interrupted", "the same command goes on where it stopped") from None
     finally:
         progress.clear()

@@ -15,7 +15,26 @@ def _option(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=True)
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias, hf:ORG/REPO[:QUANT], or a path to a .gguf or a folder.")]
+def _known_models(incomplete: str) -> list[str]:
+    """What a shell completes a model's name to: aliases and what was fetched. Reads two files, asks nobody."""
+    from tokencli.app import World
+
+    world = World()
+    try:
+        names = [*world.catalogue(), *(each.name for each in world.pins.all())]
+    except UsageError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias, hf:ORG/REPO[:QUANT], or a path to a .gguf or a folder.",
+        autocompletion=_known_models,
+    ),
+]
 Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]

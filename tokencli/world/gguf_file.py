@@ -79,10 +79,10 @@ def parse_header(data: Bytes, file_bytes: int, name: str) -> Header:
 def holds_header(data: bytes, file_bytes: int, name: str) -> bool:
     """Whether the first bytes of a file of `file_bytes` hold its whole header. Raises BadModelFile with what is wrong in it."""
     try:
-        _parse_part(data, file_bytes, name)
-    except _EndOfData:
+        _parse(data, file_bytes, name)
+    except EOFError:
         if len(data) >= file_bytes:
-            raise
+            raise _cut_short(name) from None
         return False
     return True
 
@@ -165,6 +165,18 @@ def _whole(parts: list[Header]) -> Header:
 
 def _parse_part(data: Bytes, file_bytes: int, name: str) -> Header:
     """Parse one file: a model or a part of one. Raises BadModelFile."""
+    try:
+        return _parse(data, file_bytes, name)
+    except EOFError:
+        raise _cut_short(name) from None
+
+
+def _cut_short(name: str) -> BadModelFile:
+    return BadModelFile(f"{name} is cut short inside its header", "download it again")
+
+
+def _parse(data: Bytes, file_bytes: int, name: str) -> Header:
+    """Raises BadModelFile, and EOFError where the header goes on behind the data."""
     _check_magic(bytes(data[:512]), name)
     reader = _Reader(data, name)
     version = reader.scalar("<I")
@@ -334,12 +346,4 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self.at + size > len(self._data):
-            raise _EndOfData(f"{self._name} is cut short inside its header", "download it again")
-
-
-class _EndOfData(BadModelFile):
-    """The header goes on behind the data."""
-
-    @property
-    def kind(self) -> str:
-        return BadModelFile.__name__
+            raise EOFError

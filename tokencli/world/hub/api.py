@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import tokencli
 from tokencli.core import Event
-from tokencli.errors import ModelUnavailable
+from tokencli.errors import ModelNotFound, ModelUnavailable
 from tokencli.listing import File, Listing
 from tokencli.world.hub.cache import Cache
-from tokencli.world.hub.faults import LONGEST_WAIT, RepositoryMissing, disk_full, fault_of, web_page, wrong_length
+from tokencli.world.hub.faults import LONGEST_WAIT, disk_full, fault_of, web_page, wrong_length
 
 T = TypeVar("T")
 
@@ -56,9 +56,10 @@ class Hub:
         path = f"models/{repo}" + (f"/revision/{quote(revision, safe='')}" if revision else "")
         try:
             info = self._patiently(lambda: self._ask(path, {"blobs": "true"}, f"hf:{repo}"), f"hf:{repo}")
-        except RepositoryMissing as missing:
+        except ModelNotFound as missing:
             near = self._near(repo)
-            raise RepositoryMissing(missing.what, f"did you mean hf:{near}?" if near else missing.hint) from None
+            hint = f"did you mean hf:{near}?" if near and near != repo else missing.hint
+            raise ModelNotFound(missing.what, hint) from None
         return _listing(info, f"hf:{repo}")
 
     def read(self, repo: str, commit: str, file: File, start: int, end: int) -> bytes:

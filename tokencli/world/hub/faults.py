@@ -80,9 +80,7 @@ def _of_response(response: Any, where: str) -> Fault:
     if code == "EntryNotFound":
         return Fault(ModelNotFound(f"{where} has no such file any more", "ask for the quant again: the repository has changed"))
     if status == 404 or code == "RepoNotFound":
-        return Fault(
-            RepositoryMissing(f"there is no repository {where} on the hub", f"check the name; if it is private, {_LOGIN}")
-        )
+        return Fault(ModelNotFound(f"there is no repository {where} on the hub", f"check the name; if it is private, {_LOGIN}"))
     return _of_server(response, where)
 
 
@@ -96,14 +94,6 @@ def _of_server(response: Any, where: str) -> Fault:
     if status in _PASSING:
         return Fault(ModelUnavailable(f"the hub has a fault ({status}) with {where}", _LATER), passing=True, wait=wait)
     return Fault(ModelUnavailable(f"the hub answers {status} for {where}", "check the name, and HF_ENDPOINT if it is set"))
-
-
-class RepositoryMissing(ModelNotFound):
-    """Worth a look for near names."""
-
-    @property
-    def kind(self) -> str:
-        return ModelNotFound.__name__
 
 
 def retry_after(headers: Any) -> float | None:
