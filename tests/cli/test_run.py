@@ -78,7 +78,7 @@ def test_same_seed_same_text(tokencli: Tokencli) -> None:
         (("cut.gguf", "hi"), 4, "is cut short"),
         (("smollm2", "hi"), 4, "did you mean smollm2-135m?"),
         (("hf:repo", "hi"), 2, "does not name a model of the hub"),
-        ((".", "hi"), 4, "is a folder"),
+        ((".", "hi"), 2, "holds 3 models"),
         (("smollm2-135m", "  "), 2, "the prompt is empty"),
         (("smollm2-135m",), 2, "the prompt is empty"),
         ((), 2, "Missing argument"),

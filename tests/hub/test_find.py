@@ -240,13 +240,15 @@ def test_much_is_asked_for_first(answer: bool | None, world_of: WorldOf) -> None
         find("hf:Qwen/Qwen3-8B-GGUF", world)
         hub.always["cdn"] = dataclasses.replace(hub.fault("cdn"), status=404, code="EntryNotFound")
         expected = {True: "no such file", False: "not downloaded, as you wished", None: "GB to download"}[answer]
+        told: list[object] = []
         with pytest.raises(TokencliError, match=expected) as caught:
-            result_of(at_hand("hf:Qwen/Qwen3-8B-GGUF", Wishes(gpu_layers=0), world))
+            told.extend(at_hand("hf:Qwen/Qwen3-8B-GGUF", Wishes(gpu_layers=0), world))
         assert caught.value.exit_code == {True: 4, False: 1, None: 2}[answer]
+        notes = [event.text for event in told if isinstance(event, Note)]
+        assert any("Qwen3-8B-Q4_K_M.gguf of hf:Qwen/Qwen3-8B-GGUF; 1099.5 GB are free in" in note for note in notes)
+        assert asked == (["5.0 GB to download"] if answer is not None else [])
         if answer is None:
             assert "--yes" in caught.value.hint
-        else:
-            assert "Qwen3-8B-Q4_K_M.gguf of hf:Qwen/Qwen3-8B-GGUF; 1099.5 GB are free in" in asked[0]
 
 
 def test_a_draft_of_the_hub_comes_along(tiny_hub: FakeHub, world_of: WorldOf, tiny_bytes: bytes) -> None:

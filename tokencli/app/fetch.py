@@ -87,11 +87,9 @@ def ask_about(models: list[HubModel], world: World) -> Iterator[Event]:
     world.hub.check_room(missing)
     names = " and ".join(file_names(each) for each in models)
     folder = world.hub.cache.folder
-    text = f"{size(missing)} to download: {names}; {size(world.hub.free(folder))} are free in {folder}"
-    if missing > ASKED_ABOVE and not world.confirm(text):
+    yield Note(f"{size(missing)} to download: {names}; {size(world.hub.free(folder))} are free in {folder}")
+    if missing > ASKED_ABOVE and not world.confirm(f"{size(missing)} to download"):
         raise TokencliError("not downloaded, as you wished", "a smaller quant is chosen with :QUANT")
-    if missing <= ASKED_ABOVE:
-        yield Note(text)
 
 
 def file_names(model: HubModel) -> str:

@@ -113,9 +113,9 @@ def _header(file: File, model: HubModel, world: "World") -> bytes:
 
 
 def _in_folder(folder: Path, quant: str | None) -> Found:
-    """The one model in a folder of GGUF files, or the one that `quant` means. Raises UsageError where there are several."""
+    """The one model in a folder or the folders in it, or the one that `quant` means. Raises UsageError for several."""
     try:
-        found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        found = [path for path in sorted([*folder.glob("*"), *folder.glob("*/*")]) if path.is_file()]
         files = [File(path.relative_to(folder).as_posix(), path.stat().st_size) for path in found]
     except OSError as error:
         raise ModelNotFound(f"{folder} cannot be read: {error.strerror}", "check the path and its permissions") from None

@@ -67,11 +67,11 @@ class Hub:
         end = min(end, file.bytes)
 
         def fetched() -> bytes:
-            data = b""
+            data = bytearray()
             with self.stream(repo, commit, file, start, end) as chunks:
                 while len(data) < end - start and (chunk := next(chunks, b"")):
                     data += chunk
-            return data[: end - start]
+            return bytes(data[: end - start])
 
         return self._patiently(fetched, f"{file.path} of hf:{repo}")
 
