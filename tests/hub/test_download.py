@@ -253,8 +253,10 @@ def test_a_slip_in_the_name_is_met_with_the_nearest(hub: Hub) -> None:
 
 
 def test_no_server_at_all(tmp_path: Path) -> None:
-    hub = Hub(Cache(tmp_path), "http://127.0.0.1:9", 0.5, sleep=lambda _: None)
+    waits: list[float] = []
+    hub = Hub(Cache(tmp_path), "http://127.0.0.1:9", 0.5, sleep=waits.append)
     error = listing_failure(hub)
+    assert waits == [1]
     assert "the hub cannot be reached for hf:org/tiny-GGUF" in error.what
     assert "network" in error.hint
 
@@ -354,3 +356,12 @@ def _run(steps: Iterator[Event]) -> list[Path]:
 def test_an_answer_that_is_no_hubs_or_leads_out_of_the_cache_is_refused(answer: object, hub: Hub, server: FakeHub) -> None:
     server.always["api"] = Fault(answer=answer)
     assert listing_failure(hub).what == f"what answers for hf:{REPO} is no hub"
+
+
+def test_a_listing_is_asked_for_again_with_growing_waits(hub: Hub, server: FakeHub, waits: list[float]) -> None:
+    server.faults["api"] = [Fault(503), Fault(429, retry_after=9), Fault(502)]
+    assert hub.listing(REPO).commit == COMMIT
+    assert waits == [1, 9, 4]
+    server.always["api"] = Fault(503)
+    assert "fault (503)" in listing_failure(hub).what
+    assert waits[3:] == [1, 2, 4]

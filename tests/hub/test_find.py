@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests import zoo
 from tests.fake_hub import COMMIT, FakeHub, Large, fake_hub
 from tests.hub.conftest import TINY
 from tests.unit.gguf_bytes import gguf
-from tokencli.app import World, plan
+from tokencli.app import World, models, plan
 from tokencli.app.fetch import at_hand, fetch, verify
 from tokencli.app.find import find
 from tokencli.app.world import read_model
@@ -288,3 +289,68 @@ def test_a_quant_is_chosen_for_the_machine_that_is_planned_for(world_of: WorldOf
         decision = plan.plan("hf:o/r", Wishes(gpu_layers=0), "cpu-16gb", world_of(hub.url))
         assert decision.plan.model.file == "hf:o/r/M-Q2_K.gguf"
         assert "took Q2_K" in decision.plan.notes[0]
+
+
+def test_a_damaged_file_is_fetched_again_also_where_two_revisions_share_it(
+    tiny_hub: FakeHub, world_of: WorldOf, tiny_bytes: bytes
+) -> None:
+    world = world_of(tiny_hub.url)
+    first = Path(pulled(f"hf:{TINY}:Q8_0", world).paths[0])
+    tiny_hub.commits[TINY] = "3" * 40
+    second = Path(result_of(models.pull(f"hf:{TINY}:Q8_0", world))[0].paths[0])
+    assert first.resolve() == second.resolve()
+    second.resolve().write_bytes(tiny_bytes[::-1])
+    again, notes = result_of(models.pull(f"hf:{TINY}:Q8_0", world))
+    assert any("is damaged" in note for note in notes)
+    assert [path.read_bytes() == tiny_bytes for path in (first, second, Path(again.paths[0]))] == [True, True, True]
+
+
+def test_rm_takes_a_beginning_that_was_left_but_none_that_grows(tiny_hub: FakeHub, world_of: WorldOf) -> None:
+    world = world_of(tiny_hub.url)
+    found = find(f"hf:{TINY}:Q8_0", world).hub
+    assert found
+    partial = world.hub.cache.partial(TINY, found.files[0])
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"GGUF")
+    with FileLock(world.hub.cache.lock(TINY, found.files[0])), pytest.raises(ModelNotFound, match="nothing of"):
+        models.remove(f"hf:{TINY}:Q8_0", world)
+    assert partial.exists()
+    assert models.remove(f"hf:{TINY}:Q8_0", world) == 4
+    assert not partial.exists()
+
+
+def test_rm_of_a_file_without_symlinks_that_nobody_pinned(
+    tiny_hub: FakeHub, world_of: WorldOf, tiny_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_SYMLINKS", "1")
+    world = world_of(tiny_hub.url)
+    pulled(f"hf:{TINY}:Q8_0", world)
+    world.pins.file.unlink()
+    assert models.remove(f"hf:{TINY}:Q8_0", world) == len(tiny_bytes)
+    assert [path for path in world.hub.cache.storage(TINY).rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("alias", "target", "says"),
+    [
+        ("a/b", f"hf:{TINY}", "cannot be an alias"),
+        ("m.gguf", f"hf:{TINY}", "cannot be an alias"),
+        ("mine", "smollm2-135m", "is an alias itself"),
+        ("mine", f"hf:{TINY}@abc:Q8_0", "names no revision"),
+        ("mine", "hf:nothing", "does not name a model of the hub"),
+        ("mine", "/nowhere/m.gguf", "there is no file"),
+    ],
+)
+def test_an_alias_that_cannot_be_is_told(alias: str, target: str, says: str, tiny_hub: FakeHub, world_of: WorldOf) -> None:
+    world = world_of(tiny_hub.url)
+    with pytest.raises(TokencliError, match=says):
+        models.add(alias, target, world)
+    assert not world.own.exists()
+
+
+def test_rm_leaves_what_is_not_of_the_hub(world_of: WorldOf, tmp_path: Path, tiny_bytes: bytes) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(tiny_bytes)
+    with pytest.raises(UsageError, match="was not downloaded by tokencli"):
+        models.remove(str(path), world_of("http://127.0.0.1:9"))
+    assert path.exists()

@@ -111,7 +111,8 @@ def pull(name: str, world: World, quant: str | None = None) -> Generator[Event, 
             return (yield from verify(_as_pinned(model, world), world))
         except BadModelFile as error:
             yield Note(error.what)
-            _remove_files(model, world)
+            for file in model.files:
+                world.hub.cache.discard(model.repo, model.commit, file)
             model = dataclasses.replace(model, paths=(), verified=())
     if model.bytes > usable_memory(world):
         yield Note(f"{size(model.bytes)} is more than the memory that is free here")
@@ -159,10 +160,8 @@ def add(alias: str, target: str, world: World, quant: str | None = None) -> Path
 
 def _of_entry(entry: catalogue.Entry, world: World) -> Line:
     source: Literal["package", "hub", "path"] = "hub" if entry.repo else "path" if entry.path else "package"
-    line = Line(
-        entry.alias, source, entry.repo, entry.quant, None, entry.bytes, False, None, entry.title, entry.license, entry.for_what,
-        entry.draft,
-    )  # fmt: skip
+    told = {name: getattr(entry, name) for name in ("repo", "quant", "bytes", "title", "license", "for_what", "draft")}
+    line = Line(entry.alias, source, **told)
     if entry.repo:
         wanted = HubName(entry.repo, entry.quant)
         pinned = world.pins.of(str(wanted))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -22,7 +23,8 @@ from tokencli.world.hub.faults import LONGEST_WAIT, disk_full, fault_of, web_pag
 
 T = TypeVar("T")
 
-TRIES = 5
+TRIES = 4
+TRIES_UNREACHABLE = 2  # who has no network wants to know it soon
 _COMMIT, _ETAG = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 MARGIN = 256 << 20  # bytes of the disk that are left alone
 _CONNECT_SECONDS = 10.0
@@ -125,16 +127,16 @@ class Hub:
 
     def _patiently(self, call: Callable[[], T], where: str) -> T:
         """The call's result; what may pass is tried again, with growing waits or those that the server asks for."""
-        for tried in range(TRIES + 1):
+        for tried in count(1):
             try:
                 return call()
             except Exception as error:
                 fault = fault_of(error, where)
                 if not fault:
                     raise
-                if not fault.passing or tried == TRIES:
+                if not fault.passing or tried >= (TRIES_UNREACHABLE if fault.unreachable else TRIES):
                     raise fault.error from None
-                self.sleep(min(fault.wait or 2.0**tried, LONGEST_WAIT))
+                self.sleep(min(fault.wait or 2.0 ** (tried - 1), LONGEST_WAIT))
         raise AssertionError("unreachable")
 
 

@@ -102,8 +102,6 @@ class Cache:
         """Take the file out of the snapshot; the bytes freed: none where another revision has the same content."""
         path = self.snapshot(repo, commit, file)
         target = path.resolve()
-        with contextlib.suppress(OSError):
-            self.partial(repo, file).unlink()
         freed = path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
         path.unlink(missing_ok=True)
         if target != path and not self._is_named(repo, target):
@@ -113,12 +111,23 @@ class Cache:
         self._remove_empty(repo, path.parent)
         return freed
 
+    def discard(self, repo: str, commit: str, file: File) -> None:
+        """Take a damaged file away, also where another revision names it: the next download puts it back whole."""
+        path = self.snapshot(repo, commit, file)
+        path.resolve().unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
     def remove_partials(self, repo: str) -> int:
-        """Remove what downloads that were cut short left; the bytes freed."""
+        """Remove what downloads that were cut short left, but those that go on just now; the bytes freed."""
+        from filelock import FileLock, Timeout
+
         freed = 0
         for path in (self.storage(repo) / "blobs").glob("*.incomplete"):
-            freed += _size(path) or 0
-            path.unlink(missing_ok=True)
+            lock = self.folder / ".locks" / self.storage(repo).name / f"{path.stem}.lock"
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(Timeout), FileLock(lock, timeout=0):
+                freed += _size(path) or 0
+                path.unlink(missing_ok=True)
         return freed
 
     def _is_named(self, repo: str, target: Path) -> bool:
@@ -138,8 +147,7 @@ class Cache:
 def _ggufs(snapshot: Path) -> Iterator[File]:
     for path in sorted(snapshot.rglob("*")):
         if path.suffix.lower() == ".gguf" and (size := _size(path)) is not None:
-            name = path.resolve().name if path.is_symlink() else ""
-            blob = os.path.basename(os.readlink(path)) if path.is_symlink() else name  # noqa: PTH115, PTH119
+            blob = path.readlink().name if path.is_symlink() else ""
             known = {_HASH_LENGTHS[len(blob)]: blob} if len(blob) in _HASH_LENGTHS else {}
             yield File(path.relative_to(snapshot).as_posix(), size, **known)
 

@@ -17,11 +17,15 @@ LONGEST_WAIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error in our words. `passing`: it may be gone after a while, `wait` seconds if the server said how long."""
+    """An error in our words. `passing`: it may be gone after a while, `wait` seconds if the server said how long.
+
+    `unreachable`: nobody answered at all, as where there is no network.
+    """
 
     error: TokencliError
     passing: bool = False
     wait: float | None = None
+    unreachable: bool = False
 
 
 def fault_of(error: BaseException, where: str) -> Fault | None:
@@ -46,7 +50,9 @@ def fault_of(error: BaseException, where: str) -> Fault | None:
         case httpx2.RemoteProtocolError() | httpx2.ReadError():
             return Fault(ModelUnavailable(f"the connection broke off in the middle of {where}", _LATER), passing=True)
         case httpx2.TransportError():
-            return Fault(ModelUnavailable(f"the hub cannot be reached for {where}: {error}", _NETWORK), passing=True)
+            return Fault(
+                ModelUnavailable(f"the hub cannot be reached for {where}: {error}", _NETWORK), passing=True, unreachable=True
+            )
         case httpx2.HTTPError():
             return Fault(ModelUnavailable(f"the hub cannot be reached for {where}: {error}", _NETWORK))
         case OSError():
