@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from tests import zoo
-from tests.fake_hub import COMMIT, FakeHub, Large, fake_hub
+from tests.fake_hub import COMMIT, FakeHub, Fault, Large, fake_hub
 from tests.hub.conftest import TINY
 from tests.unit.gguf_bytes import gguf
 from tokencli.app import World, models, plan
@@ -259,6 +259,12 @@ def test_a_draft_of_the_hub_comes_along(tiny_hub: FakeHub, world_of: WorldOf, ti
     assert notes == []
     assert Path(draft.model.file).read_bytes() == tiny_bytes
     assert target.model.file == draft.model.file
+    tiny_hub.repos["org/draft"] = {"d-Q8_0.gguf": tiny_bytes}
+    find("hf:org/draft", world)  # its header is here now
+    tiny_hub.always["cdn"] = Fault(corrupt=True)
+    (_, none, notes), _ = result_of(at_hand(name, Wishes(draft="hf:org/draft", gpu_layers=0), world))
+    assert none is None
+    assert "without the draft: what was fetched of d-Q8_0.gguf" in notes[0]
     (_, none, notes), _ = result_of(at_hand(name, Wishes(draft="hf:org/absent", gpu_layers=0), world))
     assert none is None
     assert "without the draft: there is no repository hf:org/absent" in notes[0]

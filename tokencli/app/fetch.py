@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokencli.app.world import World, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
-from tokencli.errors import Interrupted, TokencliError
+from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
 from tokencli.listing import HubModel
 from tokencli.names import hub_name
 from tokencli.plan.choose import Wishes
@@ -35,7 +35,10 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
         yield from ask_about(missing, world)
     try:
         target = yield from _whole(target, world)
-        draft = (yield from _whole(draft, world)) if draft else None
+        try:
+            draft = (yield from _whole(draft, world)) if draft else None
+        except ModelUnavailable as error:
+            draft, notes = None, [f"without the draft: {error.what}"]
     except Interrupted as stop:
         yield Note(stop.hint)
         raise

@@ -35,7 +35,7 @@ _ARRAY = 9
 
 _OTHER_ENGINES = {36: "bitnet.cpp (its type i2_s)"}
 _OTHER_LAYOUT = "it was made for another engine or another layout of the type"
-_Q2_0 = "PrismML's fork of llama.cpp has another layout of Q2_0, in blocks of 128"  # report A3-07
+_Q2_0 = "PrismML's fork of llama.cpp has another layout of the type, in blocks of 128"  # report A3-07
 
 # More than any real model has: a count above is a damaged or hostile file, refused before anything is allocated for it.
 MAX_TENSORS = 100_000
