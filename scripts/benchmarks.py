@@ -14,6 +14,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parent))
 
 from conversation_bench import conversation, rendering
+from download_bench import download
 from measure import interleaved, ratio
 from speculation_bench import speculation
 
@@ -25,6 +26,7 @@ application = typer.Typer(help=__doc__, add_completion=False, rich_markup_mode=N
 application.command()(speculation)
 application.command()(conversation)
 application.command()(rendering)
+application.command()(download)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

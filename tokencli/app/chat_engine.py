@@ -23,9 +23,9 @@ _SMALLEST_CONTEXT = 512
 class ChatEngine:
     """One engine at a time. `state_note` says what became of the cache that an earlier run left for the conversation."""
 
-    def __init__(self, model: str, wishes: Wishes, world: World, store: Store, deadline: float | None = None) -> None:
+    def __init__(self, model: str, wishes: Wishes, world: World, store: Store, timeout: float | None = None) -> None:
         self.model = model
-        self._deadline = deadline
+        self._timeout = timeout
         self._wishes, self._world, self._store = wishes, world, store
         self._opened: Opened | None = None
         self._last_plan: Plan | None = None
@@ -48,7 +48,7 @@ class ChatEngine:
         if self._opened:
             return
         has_template = settings.template is not None
-        found = yield from opened(self.model, self._wishes, self._world, self._deadline, has_template)
+        found = yield from opened(self.model, self._wishes, self._world, self._timeout, has_template)
         if found.loaded.template is None and not has_template:
             found.engine.close()
             hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
@@ -58,7 +58,7 @@ class ChatEngine:
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        return self._opened.engine.generate(request, seconds_left(self._deadline, self._world))
+        return self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
 
     def count(self, request: Request) -> int:
         assert self._opened
