@@ -90,6 +90,7 @@ class Request:
 
     `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
     `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
+    To measure with: `max_draft` bounds the tokens drafted at once (0: plain decoding), `past_end` goes on after an end token.
     """
 
     messages: tuple[Message, ...]
@@ -102,6 +103,8 @@ class Request:
     template: str | None = None
     begun: Begun = Begun()
     reuse: bool = False
+    max_draft: int | None = None
+    past_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

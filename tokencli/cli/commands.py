@@ -8,6 +8,7 @@ import typer
 
 import tokencli
 from tokencli.cli import options
+from tokencli.cli.bench import bench_command
 from tokencli.cli.chat import chat_command
 from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
@@ -96,6 +97,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("run")(_run_command(terminal))
     app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
+    app.command("bench")(bench_command(terminal))
     app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 

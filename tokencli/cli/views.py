@@ -118,8 +118,12 @@ class Progress:
                 self._text.clear_status()
                 self._aside.line(f"note: {text}")
             case Loading() | Prefilling() | Fetching() | Verifying():
-                if not self._aside.quiet:
-                    self._text.status(progress(event))
+                self.tell(progress(event))
+
+    def tell(self, what: str) -> None:
+        """What goes on now, on the line that moves."""
+        if not self._aside.quiet:
+            self._text.status(what)
 
     def clear(self) -> None:
         self._text.clear_status()

@@ -30,8 +30,10 @@ class Reply:
         max_tokens: int | None = None,
         inside_reasoning: bool = False,
         begun: bool = False,
+        past_end: bool = False,
     ) -> None:
         self._vocabulary = vocabulary
+        self._past_end = past_end
         self._max_tokens = max_tokens
         self._utf8 = Utf8Stream()
         self._stop = StopFilter(stop)
@@ -64,7 +66,7 @@ class Reply:
         return _joined(self._reasoning.feed(rest), self._reasoning.flush())
 
     def _one(self, token: int) -> str:
-        if self._vocabulary.is_end(token):
+        if self._vocabulary.is_end(token) and not self._past_end:
             self.finish = "stop"
             return ""
         text = self._stop.feed(self._utf8.feed(self._vocabulary.piece(token)))

@@ -160,7 +160,8 @@ class Worker:
         """
         assert self._pair
         pair = self._pair
-        steps = speculate(pair.target, drafter, prompt, seed=wanted.sampling.seed, depth=pair.depth, context=pair.target.context)
+        depth = pair.depth if wanted.max_draft is None else min(pair.depth, wanted.max_draft)
+        steps = speculate(pair.target, drafter, prompt, seed=wanted.sampling.seed, depth=depth, context=pair.target.context)
         closing = False
         for step in steps:
             before = reply.tokens
@@ -214,7 +215,14 @@ def _check_length(prompt: list[int], context: int) -> None:
 
 def _reply(vocabulary: NativeVocabulary, wanted: Request, prompt: Prompt) -> Reply:
     most = None if wanted.max_tokens is None else max(wanted.max_tokens - prompt.begun, 1)
-    return Reply(vocabulary, stop=wanted.stop, max_tokens=most, inside_reasoning=prompt.inside, begun=bool(wanted.begun))
+    return Reply(
+        vocabulary,
+        stop=wanted.stop,
+        max_tokens=most,
+        inside_reasoning=prompt.inside,
+        begun=bool(wanted.begun),
+        past_end=wanted.past_end,
+    )
 
 
 def serve(inbox: BinaryIO, write: Write) -> None:

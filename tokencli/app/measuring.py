@@ -1,0 +1,78 @@
+"""What `bench` and `tune` measure with: a prompt of a wanted length, and one answer timed. Prints nothing."""
+
+import bisect
+import dataclasses
+import random
+from collections.abc import Callable
+
+from tokencli.core import Done, Message, Request, Sampling, Stats, Text
+from tokencli.engine.client import Engine
+
+_SUBJECTS = ("The keeper", "A young sailor", "My neighbour", "The teacher", "One of the farmers", "The captain", "Her brother")
+_VERBS = ("mends", "counts", "paints", "remembers", "carries", "sells", "looks for", "writes about", "draws")
+_OBJECTS = (
+    "the nets",
+    "two red boats",
+    "a box of oranges",
+    "old letters",
+    "the ropes",
+    "a map",
+    "nine lamps",
+    "the harbour wall",
+)
+_ENDS = ("before supper", "in spring", "while it rains", "near the river", "for the children", "on market days", "without a word")
+_FILLERS = (" a", " the", ".", ",", " 1", "\n", "a")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer as it was measured; `cut` where it was interrupted or out of time, so that its figures do not count."""
+
+    stats: Stats
+    text: str
+    cut: bool
+
+
+def prose(words: int) -> list[str]:
+    """At least so many words of sentences that hardly repeat (prompt lookup must not look better than it is), always the same."""
+    source = random.Random(1)
+    found: list[str] = []
+    while len(found) < words:
+        parts = (_SUBJECTS, _VERBS, _OBJECTS, _ENDS)
+        found += (" ".join(each[int(source.random() * len(each))] for each in parts) + ".").split()
+    return found
+
+
+def request_of(text: str, tokens: int, template: Request | None = None) -> Request:
+    """A greedy answer of exactly `tokens` tokens to the text: what is compared must be of one length."""
+    base = template or Request((), Sampling(temperature=0))
+    return dataclasses.replace(base, messages=(Message("user", text),), max_tokens=tokens, past_end=True)
+
+
+def text_of(length: int, count: Callable[[str], int]) -> str:
+    """A text whose prompt has `length` tokens as `count` tells, or as near below as its template and vocabulary allow."""
+    words = prose(length)
+    fits = bisect.bisect_right(range(len(words) + 1), length, key=lambda number: count(" ".join(words[:number]))) - 1
+    text = " ".join(words[: max(fits, 0)])
+    missing, before = 1, -1
+    while missing and missing != before:
+        before = missing
+        text = next((text + more for more in _FILLERS if count(text) < count(text + more) <= length), text)
+        missing = max(length - count(text), 0)
+    return text
+
+
+def counted(engine: Engine) -> Callable[[str], int]:
+    """Tokens of the prompt that asks the engine's model for a text."""
+    return lambda text: engine.count(request_of(text, 1))
+
+
+def timed(engine: Engine, request: Request, timeout: float | None = None) -> Answer:
+    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit."""
+    text = ""
+    for event in engine.generate(request, timeout):
+        if isinstance(event, Text):
+            text += event.text
+        elif isinstance(event, Done):
+            return Answer(event.stats, text, event.finish_reason in ("cancelled", "timeout"))
+    raise AssertionError("an answer ends with Done")
