@@ -1,6 +1,7 @@
 """The story of `plan`: what would be run, here or elsewhere, and how far llama.cpp agrees. Prints nothing."""
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,9 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
         else:
             elsewhere = machine.read_snapshot(machine_name, world.data)
             profiles = settings.read_profiles(world.data)
-            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
+            speeds = settings.read_speeds(world.data)
+            ask = functools.partial(dry_run_elsewhere, engine, world=world)
+            planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
     return dataclasses.replace(decision, plan=_with_notes(decision.plan, notes))

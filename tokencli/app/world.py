@@ -77,6 +77,7 @@ def planner_here(
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
+        settings.read_speeds(world.data),
     )
 
 

@@ -1,0 +1,134 @@
+"""Writes docs/speed.md: published speeds beside what tokencli predicts, and the errors on devices the priors have not seen.
+
+    .venv/bin/python scripts/speed_table.py
+
+Takes about two minutes on one core: the fit is made anew without each device in turn.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.speed_fit import SHARES, fitted  # noqa: E402
+from tests.speed_rows import Row, checked, decode, errors, more, percentile, prefill, users  # noqa: E402
+from tokencli.core import Speeds  # noqa: E402
+from tokencli.world.settings import read_speeds  # noqa: E402
+
+HEAD = """\
+# Speed, predicted and published
+
+What `tokencli plan` says of decode and prefill speed, against what people measured. Made by `scripts/speed_table.py`; nothing here
+was measured by this project. Formulas: tokencli/plan/speed.py. Priors: profiles/speeds/priors.toml, five of them fitted to the
+{count} rows of the first table, each device counting once (tests/speed_fit.py).
+
+| error of decode (absolute) | rows | median | 90th percentile | aim |
+|---|---|---|---|---|
+| `speeds-check.csv`, no row left out | {count} | **{median:.1%}** | **{high:.1%}** | 15 %, 35 % |
+| the same, each device predicted by a fit without it | {count} | {unseen_median:.1%} | {unseen_high:.1%} | none |
+| `speeds-users.csv`, not fitted to | {users} | {users_median:.1%} | {users_high:.1%} | none |
+
+- Bandwidths are nominal, as rows and data sheets give them. The models are headers made of public hyperparameters with the usual mix
+  of each quant (tests/speed_models.py), not the real files.
+- Largest misses and why. Iris Xe at depth 5000: its attention without flash attention does not run at the speed of its bus; a cost
+  per cached token of that one row would be a constant fitted to one row. RX 9070 XT, RX 6500 XT and RX 5700 XT lie at 0.9, 0.6 and
+  0.65 of their buses: one share for discrete cards under Vulkan cannot fit them. GTX 1650 Ti Mobile: a third below what
+  other CUDA cards make of their buses. Experts on the CPU (B-2080n): scattered reads may cost more than whole layers; only this
+  one row has known bandwidths, so they have no constant of their own. What would help: measuring the device (`tune`).
+- On a device that no row speaks for, expect what the second line says.
+"""
+CHECK_HEAD = """
+## The rows a prediction is held to
+
+`without it`: by a fit that has not seen the row's device.
+
+| row | device | model | on the GPU | depth | measured | predicted | error | without it |
+|---|---|---|---|---|---|---|---|---|
+"""
+MORE_HEAD = """
+## Low-bit quants, long contexts, and prefill of 512 tokens
+
+Rows of `tests/field/speeds-more.csv` (from speeds.md). The operations per weight of Q1_0 and Q2_0 and the shares of prefill were taken
+from rows of several devices here, so these errors are not those of unseen rows. Prefill of a mixture of experts on the 780M is far
+off: experts see few tokens each, and this backend pays more for that than the RTX 3060 that `half_rows` comes from.
+
+| row | device | model | depth | decode measured | predicted | error | prefill measured | predicted | error |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+USERS_HEAD = """
+## Users' reports
+
+Rows of `tests/field/speeds-users.csv` (AlexsJones/llmfit, MIT), unverified: {predicted} of {all} can be predicted. The others: {others}.
+Assumed: two channels of DDR5-5600 where a row with a Ryzen 7840HS or 8745H does not name its memory; an answer behind the prompt,
+but behind an empty cache where the context is just prompt and answer, as llama-bench measures.
+
+| row | device | model | depth | decode measured | predicted | error | prefill measured | predicted | error |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.md")
+    given = arguments.parse_args()
+    speeds, rows = read_speeds(ROOT), checked()
+    _tell_differences(speeds, fitted(rows, speeds))
+    unseen = {device: fitted([row for row in rows if row.device != device], speeds) for device in {row.device for row in rows}}
+    given.output.write_text(_document(rows, speeds, unseen), "utf-8")
+    return 0
+
+
+def _tell_differences(speeds: Speeds, found: Speeds) -> None:
+    for name in SHARES:
+        if found.rates[name] != speeds.rates[name]:
+            print(f"{name}: shipped {speeds.rates[name]}, fitted {found.rates[name]}", file=sys.stderr)
+
+
+def _document(rows: list[Row], speeds: Speeds, unseen: dict[str, Speeds]) -> str:
+    reported, left_out = users()
+    ours, of_users = errors(rows, speeds), errors(reported, speeds)
+    blind = [error for row in rows for error in errors([row], unseen[row.device])]
+    head = HEAD.format(
+        count=len(rows), median=percentile(ours, 0.5), high=percentile(ours, 0.9), unseen_median=percentile(blind, 0.5),
+        unseen_high=percentile(blind, 0.9), users=len(of_users), users_median=percentile(of_users, 0.5),
+        users_high=percentile(of_users, 0.9),
+    )  # fmt: skip
+    others = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    users_head = USERS_HEAD.format(predicted=len(reported), all=len(reported) + sum(left_out.values()), others=others)
+    return "".join(
+        (head, CHECK_HEAD, *(_checked_line(row, speeds, unseen[row.device]) for row in rows), *_lines(MORE_HEAD, more(), speeds),
+         *_lines(users_head, reported, speeds))
+    )  # fmt: skip
+
+
+def _checked_line(row: Row, speeds: Speeds, unseen: Speeds) -> str:
+    layers = "none" if row.plan.device is None else f"{row.plan.gpu_layers} of {row.info.offloadable_layers}"
+    layers += f", experts of {row.plan.cpu_moe_layers} not" if row.plan.cpu_moe_layers else ""
+    where = f"{row.id} | {row.device}, {row.plan.backend} | {row.model} | {layers} | {row.depth}"
+    (blind,) = errors([row], unseen)
+    return f"| {where} | {_compared(row.decode, decode(row, speeds))} | {blind:+.0%} |\n"
+
+
+def _lines(head: str, rows: Iterable[Row], speeds: Speeds) -> Iterator[str]:
+    yield head
+    for row in rows:
+        decoded = _compared(row.decode, decode(row, speeds))
+        read = _compared(row.prefill, prefill(row, speeds))
+        yield f"| {row.id} | {row.device}, {row.plan.backend} | {row.model} | {row.depth} | {decoded} | {read} |\n"
+
+
+def _compared(measured: float | None, predicted: float | None) -> str:
+    if not measured or not predicted:
+        return f"{_shown(measured)} | - | -"
+    return f"{_shown(measured)} | {_shown(predicted)} | {predicted / measured - 1:+.0%}"
+
+
+def _shown(speed: float | None) -> str:
+    return f"{speed:.3g}" if speed and speed < 1000 else f"{speed:.0f}" if speed else "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
