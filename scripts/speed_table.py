@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/speed_table.py
 
-Takes about two minutes on one core: the fit is made anew without each device in turn.
+Takes about ten seconds: the fit is made anew without each device in turn.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from tokencli.world.settings import read_speeds  # noqa: E402
 HEAD = """\
 # Speed, predicted and published
 
-What `tokencli plan` says of decode and prefill speed, against what people measured. Made by `scripts/speed_table.py`; nothing here
-was measured by this project. Formulas: tokencli/plan/speed.py. Priors: profiles/speeds/priors.toml, five of them fitted to the
-{count} rows of the first table, each device counting once (tests/speed_fit.py).
+What `tokencli plan` says of decode and prefill speed, against what people measured. Made by `scripts/speed_table.py`; nothing
+here was measured by this project. Formulas: tokencli/plan/speed.py. Priors: profiles/speeds/priors.toml, five of them fitted
+to the {count} rows of the first table, each device counting once (tests/speed_fit.py).
 
 | error of decode (absolute) | rows | median | 90th percentile | aim |
 |---|---|---|---|---|
@@ -31,14 +31,14 @@ was measured by this project. Formulas: tokencli/plan/speed.py. Priors: profiles
 | the same, each device predicted by a fit without it | {count} | {unseen_median:.1%} | {unseen_high:.1%} | none |
 | `speeds-users.csv`, not fitted to | {users} | {users_median:.1%} | {users_high:.1%} | none |
 
-- Bandwidths are nominal, as rows and data sheets give them. The models are headers made of public hyperparameters with the usual mix
-  of each quant (tests/speed_models.py), not the real files.
-- Largest misses and why. Iris Xe at depth 5000: its attention without flash attention does not run at the speed of its bus; a cost
-  per cached token of that one row would be a constant fitted to one row. RX 9070 XT, RX 6500 XT and RX 5700 XT lie at 0.9, 0.6 and
-  0.65 of their buses: one share for discrete cards under Vulkan cannot fit them. GTX 1650 Ti Mobile: a third below what
-  other CUDA cards make of their buses. Experts on the CPU (B-2080n): scattered reads may cost more than whole layers; only this
-  one row has known bandwidths, so they have no constant of their own. What would help: measuring the device (`tune`).
-- On a device that no row speaks for, expect what the second line says.
+- The 90th percentile is only just within its aim, and on a device that no row speaks for it is not: expect the second line.
+- Bandwidths are nominal, as rows and data sheets give them. The models are headers made of public hyperparameters with the
+  usual mix of each quant (tests/speed_models.py), not the real files.
+- The largest misses. Iris Xe: one share for all integrated GPUs is too high for it, and at depth 5000 its attention, without
+  flash attention, does not run at the speed of its bus. Cards under Vulkan reach between half and nine tenths of their buses.
+  The GTX 1650 Ti Mobile makes a third less of its bus than other CUDA cards. A constant for any of these would be one device's.
+  Experts on the CPU (B-2080n) are reads scattered over the host's memory, but only this one row tells by how much that slows
+  them: they have no constant of their own. What would help in all these cases is to measure the device at hand (`tune`, to come).
 """
 CHECK_HEAD = """
 ## The rows a prediction is held to
@@ -51,9 +51,10 @@ CHECK_HEAD = """
 MORE_HEAD = """
 ## Low-bit quants, long contexts, and prefill of 512 tokens
 
-Rows of `tests/field/speeds-more.csv` (from speeds.md). The operations per weight of Q1_0 and Q2_0 and the shares of prefill were taken
-from rows of several devices here, so these errors are not those of unseen rows. Prefill of a mixture of experts on the 780M is far
-off: experts see few tokens each, and this backend pays more for that than the RTX 3060 that `half_rows` comes from.
+Rows of `tests/field/speeds-more.csv`, from published benchmarks. The operations per weight of Q1_0 and Q2_0 and the shares of
+prefill were taken from rows of several devices here, so these errors are not those of unseen rows. Prefill is the rougher of the
+two: cards without tensor cores share a prior with those that have them, and a mixture of experts on the 780M is far off, whose
+experts see few tokens each, for which this backend pays more than the RTX 3060 that `half_rows` comes from.
 
 | row | device | model | depth | decode measured | predicted | error | prefill measured | predicted | error |
 |---|---|---|---|---|---|---|---|---|---|
@@ -61,9 +62,11 @@ off: experts see few tokens each, and this backend pays more for that than the R
 USERS_HEAD = """
 ## Users' reports
 
-Rows of `tests/field/speeds-users.csv` (AlexsJones/llmfit, MIT), unverified: {predicted} of {all} can be predicted. The others: {others}.
-Assumed: two channels of DDR5-5600 where a row with a Ryzen 7840HS or 8745H does not name its memory; an answer behind the prompt,
-but behind an empty cache where the context is just prompt and answer, as llama-bench measures.
+Rows of `tests/field/speeds-users.csv` (AlexsJones/llmfit, MIT), unverified: {predicted} of {all} can be predicted. The others:
+{others}.
+Assumed: two channels of DDR5-5600 where a row with a Ryzen 7840HS or 8745H does not name its memory; an answer behind the
+prompt, but behind an empty cache where the context is just prompt and answer, as llama-bench measures. Prefill of small models on
+a fast card is predicted far too high: what is not matrix products is not counted.
 
 | row | device | model | depth | decode measured | predicted | error | prefill measured | predicted | error |
 |---|---|---|---|---|---|---|---|---|---|

@@ -1,7 +1,7 @@
-"""Finds the fitted values of profiles/speeds/priors.toml from rows: four shares of bandwidth and one cost per layer for all GPUs.
+"""Finds the fitted values of profiles/speeds/priors.toml from rows: one cost per layer for all GPUs, four shares of bandwidth.
 
-Each device counts once, however many rows it has, and one far off pulls no harder than one a little off: no row decides. The
-steps are as coarse as what a handful of devices can tell.
+The cost per layer comes from devices with several models, each with a share of its own. Then the shares: each device counts
+once, and one far off pulls no harder than one a little off, so that no row decides. Steps are coarse, as devices are few.
 """
 
 import dataclasses
@@ -23,8 +23,28 @@ def fitted(rows: Iterable[Row], start: Speeds) -> Speeds:
     by_device: dict[str, list[Row]] = {}
     for row in rows:
         by_device.setdefault(row.device, []).append(row)
-    candidates = [_with_best_shares(_with_layers(start, layer), by_device) for layer in _LAYER_SECONDS]
-    return min(candidates, key=lambda speeds: _loss(speeds, by_device))
+    layers = (_with_layers(start, seconds) for seconds in _LAYER_SECONDS)
+    return _with_best_shares(min(layers, key=lambda speeds: _loss_within(speeds, by_device)), by_device)
+
+
+def _loss_within(speeds: Speeds, rows: Mapping[str, list[Row]]) -> float:
+    """What is left where each GPU has the share that suits it best."""
+    total = 0.0
+    for each in rows.values():
+        plain = [row for row in each if _is_plain(row, speeds)]
+        if len(plain) > 1:
+            total += min(_loss(_with_share(speeds, _name(plain[0]), step), {"": plain}) for step in _STEPS)
+    return total
+
+
+def _is_plain(row: Row, speeds: Speeds) -> bool:
+    """Whether only one bus and the layers cost: all on the GPU, no cache, no unpacking that takes longer."""
+    whole = row.plan.gpu_layers == row.info.offloadable_layers and not row.plan.cpu_moe_layers
+    return whole and not row.depth and row.info.quant not in speeds.rates[_name(row)].operations_per_weight
+
+
+def _name(row: Row) -> str:
+    return f"{row.plan.backend}.{row.machine.devices[-1].kind}"
 
 
 def _with_best_shares(speeds: Speeds, rows: Mapping[str, list[Row]]) -> Speeds:
