@@ -393,6 +393,23 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetching:
+    """Bytes of a model that are on this disk, of all; the rate of the last seconds, None where it is not known yet."""
+
+    done: int
+    total: int
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Bytes of a file that were read to compare its hash, of all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     fraction: float
 
@@ -442,4 +459,4 @@ class Done:
     reuse: str | None = None
 
 
-Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

@@ -48,10 +48,9 @@ def run(question: Question, world: World) -> Iterator[Event]:
     Raises a TokencliError for all that goes wrong; text already yielded stays valid.
     """
     check_prompt(question.prompt)
-    deadline = None if question.timeout is None else world.now() + question.timeout
-    result = yield from opened(question.model, question.wishes, world, deadline)
+    result = yield from opened(question.model, question.wishes, world, question.timeout)
     with result.engine as engine:
-        for event in engine.generate(question.request, seconds_left(deadline, world)):
+        for event in engine.generate(question.request, seconds_left(result.deadline, world)):
             if isinstance(event, Done):
                 yield from (Note(note) for note in event.notes)
             yield event

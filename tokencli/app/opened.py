@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
+from tokencli.app.fetch import at_hand
+from tokencli.app.world import World, planner_here, seconds_left
 from tokencli.core import OWN_TEMPLATE, Event, Loaded, Note, Plan, Planned
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed
@@ -19,6 +20,7 @@ class Opened:
     engine: Engine
     plan: Plan
     loaded: Loaded
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,21 @@ class _Attempt:
                 placed = as_loaded(plan, event, self.has_template)
                 yield from (Note(note) for note in placed.notes[len(plan.notes) :])
                 yield Planned(placed)
-                result = Opened(engine, placed, event)
+                result = Opened(engine, placed, event, self.deadline)
         assert result
         return result
 
 
 def opened(
-    model: str, wishes: Wishes, world: World, deadline: float | None = None, has_template: bool = False
+    model: str, wishes: Wishes, world: World, timeout: float | None = None, has_template: bool = False
 ) -> Generator[Event, None, Opened]:
-    """Plan and load, telling notes, Loading, Loaded and Planned. Raises a TokencliError; no engine is left then.
+    """Fetch, plan and load, telling notes, Fetching, Loading, Loaded and Planned. Raises a TokencliError; no engine is left then.
 
-    `has_template`: a chat template comes with the requests, so it does not matter whether the model has one.
+    `timeout`: seconds for all but the fetching; the result's `deadline` is their end. `has_template`: a chat template comes
+    with the requests, so it does not matter whether the model has one.
     """
-    target = read_model(model, world)
-    draft, notes = read_draft(wishes.draft, target, world)
+    target, draft, notes = yield from at_hand(model, wishes, world)
+    deadline = None if timeout is None else world.now() + timeout
     yield from (Note(note) for note in notes)
     attempt = _Attempt(has_template, target, draft, wishes, tuple(notes), deadline, world)
     memory = world.find_verdicts()

@@ -26,6 +26,7 @@ class Wishes:
     threads: int | None = None
     draft: str | None = None
     draft_tokens: int | None = None
+    quant: str | None = None
 
     def flags(self) -> dict[str, object]:
         return dataclasses.asdict(self)
