@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests import speed_rows, zoo_cases
 from tests.speed_fit import fitted
 from tests.speed_rows import percentile
-from tokencli.core import Device, Machine, Model, ModelInfo, Plan, Prediction, Rates, Speeds, Vocabulary
+from tokencli.core import Device, Draft, Machine, Model, ModelInfo, Plan, Prediction, Rates, Speeds, Vocabulary
 from tokencli.errors import UsageError
 from tokencli.plan.speed import (
     best_depth,
+    draft_seconds,
     expected_tokens,
     factor,
     pass_seconds,
@@ -228,6 +229,21 @@ def test_the_best_depth_is_none_where_a_draft_does_not_pay() -> None:
     assert depth == 4
     assert gain == speculation_gain(0.8, 4, 0.01, passes) > 1.5
     assert best_depth(0.99, 0.0, [0.1]) == (0, 1.0)
+
+
+def test_a_draft_is_priced_where_it_runs_and_pays_only_when_it_is_small() -> None:
+    small, target = info(5 * MB, layers=2, output_bytes=5 * MB), info()
+    passes = [pass_seconds(plan(11), target, machine(), ROUND, rows=rows) for rows in range(1, 6)]
+    known = [each for each in passes if each]
+    beside = plan(11, draft=Draft("model", "d", "CUDA0", 4, 0.0))
+    on_host = plan(11, draft=Draft("model", "d", None, 4, 0.0))
+    fast, slow = (draft_seconds(each, small, machine(), ROUND) for each in (beside, on_host))
+    assert fast == pytest.approx(0.015 / 100 + 2 * 1e-4)
+    assert slow == pytest.approx(0.015 / 25 + 2 * 1e-5)
+    assert best_depth(0.8, fast, known)[1] > 1.5  # type: ignore[arg-type]
+    as_large = draft_seconds(beside, target, machine(), ROUND)
+    assert as_large == known[0]
+    assert best_depth(0.9, as_large, known) == (0, 1.0), "two models of a size on one bus (report D-10)"
 
 
 # What must hold of any

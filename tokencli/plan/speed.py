@@ -6,7 +6,7 @@ Speed). The shares are priors, handed in; docs/speed.md holds them against publi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokencli.core import Device, Machine, ModelInfo, Plan, Prediction, Rates, Speeds
 from tokencli.plan.memory import KV_TYPES, first_gpu_block
@@ -115,6 +115,16 @@ def expected_tokens(acceptance: float, draft_tokens: int) -> float:
     if acceptance >= 1:
         return draft_tokens + 1.0
     return (1 - acceptance ** (draft_tokens + 1)) / (1 - acceptance)
+
+
+def draft_seconds(plan: Plan, draft: ModelInfo, machine: Machine, speeds: Speeds, *, depth: int = 0) -> float | None:
+    """Time of one token of the plan's draft model, all of it on the draft's device. It comes before the model's own pass, so on
+    a bus that both use their times add up.
+    """
+    assert plan.draft
+    layers = draft.offloadable_layers if plan.draft.device else 0
+    own = replace(plan, device=plan.draft.device, gpu_layers=layers, cpu_moe_layers=0)
+    return pass_seconds(own, draft, machine, speeds, depth=depth)
 
 
 def speculation_gain(acceptance: float, draft_tokens: int, draft_seconds: float, passes: Sequence[float]) -> float:
