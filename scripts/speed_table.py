@@ -33,8 +33,8 @@ to the {count} rows of the first table, each device counting once (tests/speed_f
 
 - The 90th percentile is only just within its aim, and on a device that no row speaks for it is not: expect the second line.
 - Bandwidths are nominal, as rows and data sheets give them. The models are headers made of public hyperparameters with the
-  usual mix of each quant (tests/speed_models.py), not the real files. Most Q2_0 rows were measured with a fork's layout, 6 % smaller
-  than the one assumed; where their decode waits for the unpacking that changes nothing.
+  usual mix of each quant (tests/speed_models.py), not the real files. Most Q2_0 rows were measured with a fork's layout, 6 %
+  smaller than the one assumed; where their decode waits for the unpacking that changes nothing.
 - The largest misses. Iris Xe: one share for all integrated GPUs is too high for it, and at depth 5000 its attention, without
   flash attention, does not run at the speed of its bus. Cards under Vulkan reach between half and nine tenths of their buses.
   The GTX 1650 Ti Mobile makes a third less of its bus than other CUDA cards. A constant for any of these would be one device's.
