@@ -40,6 +40,7 @@ class Machine:
     ram_available_bytes: int
     devices: tuple[Device, ...] = ()
     title: str | None = None
+    busy_cores: float | None = None  # kept busy by other programs now
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Planner:
             plan,
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers,
-            notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
+            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
         )
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
@@ -249,7 +249,7 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.cores))
+    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
     return Plan(
         model=model,
         backend=device.id.rstrip("0123456789").lower() if device else "cpu",
@@ -263,6 +263,16 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
         ubatch=settings.take("ubatch"),
         flash_attention=settings.take("flash_attention"),
     )
+
+
+def free_cores(machine: Machine) -> int:
+    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
+    return max(1, machine.cores - round(machine.busy_cores or 0.0))
+
+
+def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
+    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
+        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
 
 
 def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
