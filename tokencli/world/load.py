@@ -30,9 +30,7 @@ def read_busy(worker: int) -> Busy | None:
     try:
         every = psutil.cpu_times(percpu=True)
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
-        spent = sum(
-            each.user + each.system + getattr(each, "steal", 0.0) for number, each in enumerate(every) if number in allowed
-        )
+        spent = sum(_spent(each) for number, each in enumerate(every) if number in allowed)
         own = 0.0
         for process in (os.getpid(), worker):
             with contextlib.suppress(psutil.NoSuchProcess):
