@@ -17,7 +17,8 @@ Thinking = Literal["on", "off", "low", "medium", "high"]
 class Device:
     """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0).
 
-    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks.
+    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks. Bandwidth
+    and f32 operations per second are nominal, as a data sheet gives them; a CPU's bandwidth is that of the RAM.
     """
 
     id: str
@@ -26,6 +27,8 @@ class Device:
     total_bytes: int
     free_bytes: int
     carve_out_bytes: int | None = None
+    bandwidth_bytes_per_second: float | None = None
+    operations_per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Machine:
     ram_available_bytes: int
     devices: tuple[Device, ...] = ()
     title: str | None = None
+    busy_cores: float | None = None  # kept busy by other programs now
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,7 @@ class ModelInfo:
     draft_heads: int = 0
     passes: int = 1  # how often a token goes through the same weights
     shard: tuple[int, int] | None = None  # which part of how many the file is
+    parameters: int | None = None  # weights in the file
 
     @property
     def offloadable_layers(self) -> int:
@@ -229,6 +234,10 @@ class ModelInfo:
     @property
     def experts_share(self) -> float:
         return self.experts_used / self.experts if self.experts else 1.0
+
+    @property
+    def weights_per_byte(self) -> float | None:
+        return self.parameters / self.weight_bytes if self.parameters and self.weight_bytes else None
 
     @property
     def active_bytes(self) -> int:
@@ -288,6 +297,32 @@ class Prediction:
     prefill_tokens_per_second: float | None = None
     decode_tokens_per_second: float | None = None
     origin: Literal["measured", "calibrated", "predicted"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a backend makes of the nominal speeds of a kind of device.
+
+    `prefill_share` may exceed 1: nominal is f32, and tensor cores and int8 dot products do more. `operations_per_weight`: of
+    quants whose unpacking, not reading, is what a decoded token waits for.
+    """
+
+    bandwidth_share: float
+    layer_seconds: float
+    prefill_share: float
+    operations_per_weight: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Rates by backend and kind of device ("cuda.gpu"), and where they come from.
+
+    `half_rows`: rows of a matrix product at which it reaches half of its full speed.
+    """
+
+    rates: Mapping[str, Rates]
+    half_rows: float
+    origin: Literal["calibrated", "predicted"] = "predicted"
 
 
 @dataclass(frozen=True, slots=True)

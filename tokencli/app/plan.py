@@ -1,6 +1,7 @@
 """The story of `plan`: what would be run, here or elsewhere, and how far llama.cpp agrees. Prints nothing."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,9 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
             planner = _planner(engine, target, draft, world)
         else:
             profiles = settings.read_profiles(world.data)
-            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
+            speeds = settings.read_speeds(world.data)
+            ask = functools.partial(dry_run_elsewhere, engine, world=world)
+            planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))

@@ -18,6 +18,7 @@ from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
+from tokencli.world.load import LoadMeter
 from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
@@ -51,6 +52,7 @@ class World:
     start_engine: Callable[[], Engine] = Engine
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    start_meter: Callable[[int], LoadMeter] = LoadMeter.start
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
@@ -102,14 +104,17 @@ def planner_here(
     engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
 ) -> Planner:
     """What plans for this computer, as the engine sees it."""
+    meter = world.start_meter(engine.process_id)
+    machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
     return Planner(
         target,
-        world.read_machine(engine.devices(seconds_left(deadline, world))),
+        dataclasses.replace(machine, busy_cores=meter.busy_cores()),
         settings.read_profiles(world.data),
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
+        settings.read_speeds(world.data),
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Profile
+from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Prediction, Profile, Speeds
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     ALL,
@@ -23,6 +23,7 @@ from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
+from tokencli.plan.speed import factor, predict
 from tokencli.plan.split import best_split
 
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
@@ -30,11 +31,15 @@ Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named."""
+    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named.
+
+    `decode_factor`: decode speed with it over that without, None where neither is known.
+    """
 
     change: str
     bytes: int
     device: str | None = None
+    decode_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan, `tensor_limit` the
-    largest matrix that a device takes.
+    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths.
     """
 
     target: ModelFile
@@ -60,12 +65,13 @@ class Planner:
     draft: ModelFile | None = None
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
+    speeds: Speeds | None = None
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
         plan, budgets = self._placed(wishes)
         self._check_fits(plan, wishes, budgets, lambda each: placed(each, self.info_for(each)))
-        return plan
+        return dataclasses.replace(plan, predicted=self._speed(plan))
 
     def decide(self, wishes: Wishes) -> Decision:
         """The best plan with its predicted bytes, and what else there is to know."""
@@ -105,7 +111,7 @@ class Planner:
             plan,
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers,
-            notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
+            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
         )
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
@@ -182,7 +188,12 @@ class Planner:
         places = self._predicted(plan)
         kinds = {each.id: each.kind for each in self.machine.devices}
         devices = (dataclasses.replace(each, kind=kinds.get(each.id, "cpu"), budget=limits.get(each.id)) for each in places)
-        return dataclasses.replace(plan, devices=tuple(devices))
+        return dataclasses.replace(plan, devices=tuple(devices), predicted=self._speed(plan))
+
+    def _speed(self, plan: Plan) -> Prediction:
+        if self.speeds is None:
+            return Prediction()
+        return predict(plan, self.target.info, self.machine, self.speeds, seen=self.info_for(plan))
 
     def _check_fits(self, plan: Plan, wishes: Wishes, budgets: Budgets, size: Size) -> None:
         """Raises DoesNotFit with the miss, and with the first change that would make it fit."""
@@ -230,7 +241,7 @@ class Planner:
             sized = self._sized(smaller, budgets)
             saved = _total(plan, where) - _total(sized, where)
             if saved > 0 and not (where and budgets.missing(sized.devices)):
-                yield Fix(change, saved, where)
+                yield Fix(change, saved, where, factor(sized.predicted, plan.predicted))
 
 
 def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
@@ -238,7 +249,7 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.cores))
+    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
     return Plan(
         model=model,
         backend=device.id.rstrip("0123456789").lower() if device else "cpu",
@@ -252,6 +263,16 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
         ubatch=settings.take("ubatch"),
         flash_attention=settings.take("flash_attention"),
     )
+
+
+def free_cores(machine: Machine) -> int:
+    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
+    return max(1, machine.cores - round(machine.busy_cores or 0.0))
+
+
+def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
+    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
+        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
 
 
 def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
