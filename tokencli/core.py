@@ -342,6 +342,7 @@ class Plan:
     ubatch: int = 512
     flash_attention: Literal["auto", "on", "off"] = "auto"
     extra_buffers: bool = True
+    batch_threads: int | None = None  # for more tokens than one at once; None: as `threads`
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)

@@ -116,7 +116,7 @@ def _measured(task: Task, result: Opened, request: Request) -> Iterable[Ran]:
     for number in range(task.runs + 1):
         for arm, most in arms if number % 2 else arms[::-1]:
             answer = timed(result.engine, replace(request, max_draft=most))
-            if answer.cut:
+            if answer.finish == "cancelled":
                 raise Interrupted("interrupted")
             if number:  # the first round is the warm-up: clocks rise, shaders are compiled
                 yield Ran(arm, number, answer.stats)

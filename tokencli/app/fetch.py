@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
+from tokencli.app.remembered import draft_wanted
 from tokencli.app.world import World, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
@@ -27,7 +28,7 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
     """
     target = read_model(name, world, wishes.quant, hollow=True)
     yield from (Note(note) for note in target.notes)
-    draft, notes = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
     models = [each for each in (target, draft) if each]
     if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
         with world.start_engine() as engine:

@@ -5,7 +5,7 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from tokencli.core import Done, Message, Request, Sampling, Stats, Text
+from tokencli.core import Done, FinishReason, Message, Request, Sampling, Stats, Text
 from tokencli.engine.client import Engine
 
 _SUBJECTS = ("The keeper", "A young sailor", "My neighbour", "The teacher", "One of the farmers", "The captain", "Her brother")
@@ -26,11 +26,11 @@ _FILLERS = (" a", " the", ".", ",", " 1", "\n", "a")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer as it was measured; `cut` where it was interrupted or out of time, so that its figures do not count."""
+    """One answer as it was measured; its figures count where it finished by its length."""
 
     stats: Stats
     text: str
-    cut: bool
+    finish: FinishReason
 
 
 def prose(words: int) -> list[str]:
@@ -43,10 +43,9 @@ def prose(words: int) -> list[str]:
     return found
 
 
-def request_of(text: str, tokens: int, template: Request | None = None) -> Request:
+def request_of(text: str, tokens: int) -> Request:
     """A greedy answer of exactly `tokens` tokens to the text: what is compared must be of one length."""
-    base = template or Request((), Sampling(temperature=0))
-    return dataclasses.replace(base, messages=(Message("user", text),), max_tokens=tokens, past_end=True)
+    return Request((Message("user", text),), Sampling(temperature=0), tokens, past_end=True)
 
 
 def text_of(length: int, count: Callable[[str], int]) -> str:
@@ -74,5 +73,5 @@ def timed(engine: Engine, request: Request, timeout: float | None = None) -> Ans
         if isinstance(event, Text):
             text += event.text
         elif isinstance(event, Done):
-            return Answer(event.stats, text, event.finish_reason in ("cancelled", "timeout"))
+            return Answer(event.stats, text, event.finish_reason)
     raise AssertionError("an answer ends with Done")

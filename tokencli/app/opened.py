@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from tokencli.app.fetch import at_hand
+from tokencli.app.remembered import remembering
 from tokencli.app.world import World, planner_here, seconds_left
 from tokencli.core import OWN_TEMPLATE, Event, Loaded, Note, Plan, Planned
 from tokencli.engine.client import Engine
@@ -71,6 +72,7 @@ def opened(
     with the requests, so it does not matter whether the model has one.
     """
     target, draft, notes = yield from at_hand(model, wishes, world)
+    world = remembering(target, world)
     deadline = None if timeout is None else world.now() + timeout
     yield from (Note(note) for note in notes)
     attempt = _Attempt(has_template, target, draft, wishes, tuple(notes), deadline, world)

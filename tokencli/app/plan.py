@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
+from tokencli.app.remembered import draft_wanted, remembering
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -43,7 +44,8 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
         elsewhere = machine.read_snapshot(machine_name, world.data)
         world = dataclasses.replace(world, read_machine=lambda _: elsewhere)  # a quant is chosen for its memory, too
     target = read_model(model, world, wishes.quant, hollow=True)
-    draft, notes = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(wishes.draft if machine_name else draft_wanted(target, wishes, world), target, world)
+    world = world if machine_name else remembering(target, world)
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
     notes = [*target.notes, *_not_fetched(missing, world), *notes]
     with world.start_engine() as engine:
@@ -102,7 +104,8 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     Not the draft's: `check_load` has them.
     """
     target = read_model(model, world, wishes.quant, hollow=True)
-    draft, notes = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
+    world = remembering(target, world)
     with world.start_engine() as engine:
         planner = _planner(engine, target, draft, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
@@ -114,7 +117,8 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
 def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check], Peak]:
     """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
     target = read_model(model, world, wishes.quant)
-    draft, notes = read_draft(wishes.draft, target, world)
+    draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
+    world = remembering(target, world)
     with world.start_engine() as engine:
         decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
         limit = engine.tensor_limit(decided.device) if decided.device else None

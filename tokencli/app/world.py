@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.find import find
+from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
@@ -22,6 +23,7 @@ from tokencli.world.load import LoadMeter
 from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
+from tokencli.world.tuned import TunedFile
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
 
@@ -30,6 +32,12 @@ def cache_folder() -> Path:
     import platformdirs
 
     return platformdirs.user_cache_path("tokencli")
+
+
+def tuned_file() -> TunedFile:
+    import platformdirs
+
+    return TunedFile(platformdirs.user_config_path("tokencli") / "tuned.toml")
 
 
 def own_catalogue() -> Path:
@@ -50,6 +58,7 @@ class World:
     """
 
     start_engine: Callable[[], Engine] = Engine
+    start_engine_with: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
@@ -62,6 +71,8 @@ class World:
     hub: Hub = field(default_factory=Hub)
     pins: Pins = field(default_factory=Pins.of_user)
     confirm: Callable[[str], bool] = nobody_to_ask
+    tuned_file: TunedFile = field(default_factory=tuned_file)
+    tuned: Remembered | None = None
 
     @property
     def hollows(self) -> Hollows:
@@ -105,7 +116,8 @@ def planner_here(
 ) -> Planner:
     """What plans for this computer, as the engine sees it."""
     meter = world.start_meter(engine.process_id)
-    machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
+    devices = engine.devices(seconds_left(deadline, world))
+    machine = world.read_machine(devices)
     return Planner(
         target,
         dataclasses.replace(machine, busy_cores=meter.busy_cores()),
@@ -115,6 +127,7 @@ def planner_here(
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
         settings.read_speeds(world.data),
+        world.tuned.on(devices) if world.tuned else None,
     )
 
 

@@ -12,6 +12,7 @@ from tokencli.cli.bench import bench_command
 from tokencli.cli.chat import chat_command
 from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
+from tokencli.cli.tune import tune_command
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
 
@@ -98,6 +99,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
     app.command("bench")(bench_command(terminal))
+    app.command("tune")(tune_command(terminal))
     app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 

@@ -44,6 +44,7 @@ class Opening:
     gpu_layers: int
     context: int
     threads: int
+    batch_threads: int
     batch: int
     ubatch: int
     kv_type: str
@@ -62,6 +63,7 @@ class Opening:
             gpu_layers=plan.gpu_layers,
             context=plan.context,
             threads=plan.threads,
+            batch_threads=plan.batch_threads or plan.threads,
             batch=plan.batch,
             ubatch=plan.ubatch,
             kv_type=plan.kv_type,
@@ -278,7 +280,7 @@ class LoadedModel:
         parameters.n_seq_max = 1
         parameters.n_rs_seq = opening.snapshots
         parameters.n_outputs_max = opening.rows
-        parameters.n_threads = parameters.n_threads_batch = opening.threads
+        parameters.n_threads, parameters.n_threads_batch = opening.threads, opening.batch_threads
         parameters.flash_attn_type = _FLASH_ATTENTION[opening.flash_attention]
         parameters.type_k = parameters.type_v = _KV_TYPES[opening.kv_type]
         parameters.swa_full = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tokencli.core import Device, Draft, Machine, Profile
 from tokencli.errors import UsageError
-from tokencli.plan.settings import Settings
+from tokencli.plan.settings import Settings, Tuned, first_given
 from tokencli.plan.sizes import ModelFile
 
 ALL = -1
@@ -54,6 +54,15 @@ def choose_device(machine: Machine, wishes: Wishes) -> Device | None:
     return candidates[0] if candidates else None
 
 
+def tuned_device(wishes: Wishes, tuned: Tuned | None, machine: Machine) -> Wishes:
+    """The wishes with the device that was measured to be fastest, where nothing was said of a place and it is there."""
+    if tuned is None or (wishes.device, wishes.gpu_layers, wishes.cpu_moe) != (None, None, None):
+        return wishes
+    if tuned.device not in ("CPU", *(each.id for each in _gpus(machine))):
+        return wishes
+    return dataclasses.replace(wishes, device=tuned.device)
+
+
 def rejected_devices(machine: Machine, chosen: Device | None) -> list[Rejected]:
     """Why each other GPU was left out."""
     return [Rejected(f"{each.id} ({each.description})", _why_not(each, chosen)) for each in _gpus(machine) if each != chosen]
@@ -77,7 +86,9 @@ def choose_draft(settings: Settings, draft: ModelFile | None) -> Draft | None:
     if draft:
         return Draft("model", draft.model.file, None, depth, 0.0)
     if wanted == "auto":
-        wanted, settings.origins["draft"] = settings.profile.draft, "profile"
+        wanted, settings.origins["draft"] = first_given(
+            ("tuned", settings.tuned.get("draft")), ("profile", settings.profile.draft)
+        )
     return Draft("ngram", None, None, depth, 0.0) if wanted == "ngram" else None
 
 

@@ -18,9 +18,10 @@ from tokencli.plan.choose import (
     choose_profile,
     is_software,
     rejected_devices,
+    tuned_device,
 )
-from tokencli.plan.memory import left_out, placed, refusal, seen_by
-from tokencli.plan.settings import Settings, first_given
+from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
+from tokencli.plan.settings import Settings, Tuned, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.speed import factor, predict
@@ -55,7 +56,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan, `tensor_limit` the
-    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths.
+    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths, `tuned` what was measured to be fastest.
     """
 
     target: ModelFile
@@ -66,6 +67,7 @@ class Planner:
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
     speeds: Speeds | None = None
+    tuned: Tuned | None = None
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
@@ -102,16 +104,17 @@ class Planner:
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
         if wishes.cpu_moe is not None and not self.target.info.experts:
             raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = choose_device(self.machine, wishes)
+        device = choose_device(self.machine, tuned_device(wishes, self.tuned, self.machine))
         profile = choose_profile(self.profiles, device, wishes.profile)
-        settings = Settings(wishes.flags(), {}, profile)
+        tuned = self.tuned if self.tuned and self.tuned.device in (None, device.id if device else HOST) else None
+        settings = Settings(wishes.flags(), tuned.values if tuned else {}, profile)
         budgets = Budgets.of(self.machine, device, profile)
         plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
         plan = dataclasses.replace(
             plan,
             draft=choose_draft(settings, self.draft),
-            extra_buffers=self.extra_buffers,
-            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
+            extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
+            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers), *_told(tuned)),
         )
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
@@ -249,7 +252,11 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
+    free, tuned = free_cores(machine), settings.tuned.get("threads")
+    threads, settings.origins["threads"] = first_given(
+        ("flag", wishes.threads), ("tuned", min(tuned, free) if tuned else None), ("machine", free)
+    )
+    batch_threads = settings.tuned.get("batch_threads") if wishes.threads is None else None
     return Plan(
         model=model,
         backend=device.id.rstrip("0123456789").lower() if device else "cpu",
@@ -258,6 +265,7 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
         gpu_layers=0,
         context=context,
         threads=threads,
+        batch_threads=min(batch_threads, free) if batch_threads else None,
         kv_type=settings.take("kv_type"),
         batch=settings.take("batch"),
         ubatch=settings.take("ubatch"),
@@ -282,6 +290,11 @@ def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
         yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
     if not extra_buffers:
         yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+
+
+def _told(tuned: Tuned | None) -> Iterator[str]:
+    if tuned and tuned.note:
+        yield tuned.note
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:

@@ -7,6 +7,18 @@ from typing import Any
 from tokencli.core import Profile
 
 
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was measured to be fastest, for plans on one device (llama.cpp's name, CPU); `note`: how it is told.
+
+    Without a device there are no values, only a note of why not.
+    """
+
+    device: str | None
+    values: Mapping[str, Any]
+    note: str = ""
+
+
 @dataclass(slots=True)
 class Settings:
     """Takes settings one by one and remembers where each came from."""

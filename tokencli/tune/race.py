@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
-from tokencli.tune.intervals import Ratio, ratio
+from tokencli.tune.intervals import Interval, Ratio, interval, ratio
 
 C = TypeVar("C", bound=Hashable)
 
@@ -54,15 +54,16 @@ class Race(Generic[C]):
 
     @property
     def is_decided(self) -> bool:
-        if self._stays and len(self.left) == 2:
-            one, other = self.left
-            return self.beats(one, other) or self.beats(other, one)
         return len(self.left) < 2
 
     def gain(self, one: C, other: C) -> Ratio | None:
         """How many times as fast the one is, with its interval; None where they shared no round."""
         shared = min(len(self._costs[one]), len(self._costs[other]))
         return ratio(self._costs[other][:shared], self._costs[one][:shared]) if shared else None
+
+    def seconds(self, one: C) -> Interval | None:
+        """Median and interval of what was measured of one; None where nothing was."""
+        return interval(self._costs[one]) if self._costs[one] else None
 
     def beats(self, one: C, other: C) -> bool:
         """Whether the signs of the rounds, or a difference that no noise makes, tell the one from the other."""

@@ -8,14 +8,15 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from tokencli.tune.intervals import Ratio
+from tokencli.tune.intervals import Interval, Ratio
 from tokencli.tune.race import Race
 
 Value = str | int | bool
 
 FINALISTS = 3
 _ROUNDS = (4, 7, 12)  # of a race, pass by pass: what is left for the last differs by little
-_FEWEST_FINAL_ROUNDS, _FINAL_ROUNDS, _MOST_FINAL_ROUNDS = 5, 7, 15  # fewer than 5 give no interval
+_LOOKS = (7, 15)  # rounds of the last race after which its intervals are looked at: looking each time finds gains in noise
+_FEWEST_FINAL_ROUNDS = 5  # where the time ends before: fewer give no interval
 _MOST_FOR_FINAL = 0.4  # share of the budget
 _STRIKES = 2
 _HOPELESS = 4.0  # times the best's cost
@@ -96,6 +97,8 @@ class Outcome:
     failures: tuple[Failure, ...]
     trials: int
     seconds: float
+    before: Interval | None = None  # seconds of the start, and of the best, in the confirming runs
+    after: Interval | None = None
 
 
 # Measures a choice in seconds; `fresh`: in a new process. Raises TrialFailed.
@@ -121,6 +124,7 @@ class Search:
     _final: Race[Choice] | None = None
     _trials: int = 0
     _measuring: float = 0.0
+    _longest: float = 0.0
 
     def __post_init__(self) -> None:
         self._taken, self._began = [self.start], self.now()
@@ -148,6 +152,8 @@ class Search:
             failures=tuple(Failure(dial, value, reasons[-1]) for (dial, value), reasons in self._failures.items()),
             trials=self._trials,
             seconds=self.now() - self._began,
+            before=self._final.seconds(self.start) if self._final and confirmed else None,
+            after=self._final.seconds(best) if self._final and confirmed else None,
         )
 
     @property
@@ -228,8 +234,10 @@ class Search:
             why = str(failure)
             if counts and choice != self.best and stage in dict(choice.values):
                 self._failures.setdefault((stage, choice.get(stage)), []).append(why)
+        spent = self.now() - before
         self._trials += 1
-        self._measuring += self.now() - before
+        self._measuring += spent
+        self._longest = max(self._longest, spent if seconds is not None else 0.0)
         yield Trial(choice, stage, seconds, why)
         return seconds
 
@@ -244,23 +252,30 @@ class Search:
             self._mattered.append(Gain(dial, self.best.get(dial), gain))
 
     def _confirm(self) -> Steps:
-        """The start and the best three, in new processes, the last found first."""
+        """The start and the best three, in new processes; fewer where there is no time for three."""
         found = sorted(self._costs, key=lambda each: self._costs[each])
-        finalists = [each for each in dict.fromkeys([self.best, *found]) if each != self.start][:FINALISTS]
+        count = next((each for each in range(FINALISTS, 1, -1) if self._confirming(each) <= self._left), 1)
+        finalists = [each for each in dict.fromkeys([self.best, *found]) if each != self.start][:count]
         race = self._final = Race([self.start, *finalists], to_the_end=True)
-        while race.rounds < _FEWEST_FINAL_ROUNDS or not race.is_decided:
-            if len(race.left) < 2 or race.rounds == _MOST_FINAL_ROUNDS or self._left < len(race.left) * self._per_trial:
+        for look in _LOOKS:
+            while race.rounds < look:
+                if len(race.left) < 2 or self._left < len(race.left) * self._per_trial:
+                    return
+                yield from self._round(race, "confirm", fresh=race.rounds == 0)
+            if self._told_apart(race):
                 return
-            yield from self._round(race, "confirm", fresh=race.rounds == 0)
+
+    def _told_apart(self, race: Race[Choice]) -> Ratio | None:
+        """The leader's gain over the start where its interval lies above 1."""
+        gain = race.gain(race.leader, self.start) if race.leader else None
+        return gain if gain and race.rounds >= _FEWEST_FINAL_ROUNDS and gain.low > 1 else None
 
     def _chosen(self) -> tuple[Choice, Ratio | None, bool]:
         race = self._final
-        if race is None or not race.rounds:
+        if race is None or race.rounds < _FEWEST_FINAL_ROUNDS:
             return min(self._taken, key=lambda each: self._costs.get(each, math.inf)), None, False
-        leader = race.leader
-        if leader is None or not race.beats(leader, self.start):
-            return self.start, None, True
-        return leader, race.gain(leader, self.start), True
+        gain = self._told_apart(race)
+        return (race.leader or self.start, gain, True) if gain else (self.start, None, True)
 
     @property
     def _left(self) -> float:
@@ -272,5 +287,9 @@ class Search:
 
     def _may_explore(self, trials: int) -> bool:
         """Whether so many more trials leave the time that confirming takes."""
-        confirming = min((FINALISTS + 1) * _FINAL_ROUNDS * self._per_trial, _MOST_FOR_FINAL * self.budget)
+        confirming = min(self._confirming(FINALISTS), _MOST_FOR_FINAL * self.budget)
         return self._left - trials * self._per_trial > confirming
+
+    def _confirming(self, finalists: int) -> float:
+        """Seconds that it takes, by what trials took so far: all are loaded anew, then measured in turn."""
+        return (finalists + 1) * (self._longest + _LOOKS[0] * self._per_trial)
