@@ -23,7 +23,6 @@ from tokencli.tune.search import TrialFailed
 Goal = Literal["decode", "ttft", "turn"]
 _Key = tuple[str, tuple[str | None, ...] | None, tuple[tuple[str, str], ...]]  # what needs a load of its own
 _SLOWEST = 8.0  # times the start: a hang, or nothing to wait for
-_AT_LEAST_SECONDS = 20.0
 _SLACK = 0.9  # of the memory: two workers may take so much of what is free
 
 COSTS: dict[Goal, Callable[[Stats], float | None]] = {
@@ -61,6 +60,7 @@ class Trials:
     drifted: dict[_Key, bool] = field(default_factory=dict)  # whether the text is another than at the start
     longest: float | None = None  # seconds of the start's load and answers, the limit of others
     load_seconds: float | None = None
+    least_seconds: float = 20.0  # that a load or an answer is given
     _running: list[_Running] = field(default_factory=list)
     _texts: str | None = None
 
@@ -119,7 +119,7 @@ class Trials:
     def _start(self, plan: Plan, environment: Mapping[str, str], key: _Key) -> _Running:
         engine = self.world.start_engine_with(environment)
         try:
-            limit = None if self.load_seconds is None else max(_SLOWEST * self.load_seconds, _AT_LEAST_SECONDS)
+            limit = None if self.load_seconds is None else max(_SLOWEST * self.load_seconds, self.least_seconds)
             *_, loaded = engine.load(_deepest(plan), limit)
         except BaseException:
             engine.close()
@@ -157,7 +157,7 @@ class Trials:
         return sum(found)
 
     def _answer(self, running: _Running, plan: Plan, request: Request) -> Answer:
-        limit = None if self.longest is None else max(_SLOWEST * self.longest, _AT_LEAST_SECONDS)
+        limit = None if self.longest is None else max(_SLOWEST * self.longest, self.least_seconds)
         answer = timed(running.engine, dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0), limit)
         if answer.finish == "cancelled":
             raise Interrupted("interrupted")
