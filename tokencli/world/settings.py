@@ -1,12 +1,13 @@
 """Reads the profiles: TOML files that people read and edit. Knows their form; what they are used for is decided in plan/."""
 
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from tokencli.core import Profile
+from tokencli.core import LoadMode, Profile, Quirk
 from tokencli.errors import UsageError
 
 
@@ -21,14 +22,27 @@ def parse_profile(name: str, text: str) -> Profile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the profile {name} is not TOML: {error}", _HINT) from None
-    wanted = {field.name for field in fields(Profile)} - {"name"}
+    quirks = tuple(_quirk(name, each) for each in values.pop("quirks", ()))
+    wanted = {field.name for field in fields(Profile)} - {"name", "quirks"}
     if wrong := sorted(set(values) ^ wanted):
         what = "does not know" if wrong[0] in values else "lacks"
         raise UsageError(f"the profile {name} {what} {wrong[0]!r}", _HINT)
     for key, is_good in _CHECKS.items():
         if not is_good(values[key]):
             raise UsageError(f"the profile {name} has {key} = {values[key]!r}", _HINT)
-    return Profile(name=name, **values)
+    return Profile(name=name, **values, quirks=quirks)
+
+
+def _quirk(profile: str, values: dict[str, Any]) -> Quirk:
+    """One [[quirks]] table. Raises UsageError."""
+    try:
+        quirk = Quirk(**values)
+        re.compile(quirk.match)
+    except (TypeError, re.error) as error:
+        raise UsageError(f"the profile {profile} has a quirk that cannot be used: {error}", _HINT) from None
+    if quirk.load_mode not in get_args(LoadMode):
+        raise UsageError(f"the profile {profile} has a quirk with load_mode = {quirk.load_mode!r}", _HINT)
+    return quirk
 
 
 _HINT = "compare it with the files in profiles/"
