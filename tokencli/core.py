@@ -9,6 +9,7 @@ from typing import Literal
 
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
+Level = Literal["fail", "warn", "pass"]
 LoadMode = Literal["auto", "mmap", "none"]  # llama_load_mode; auto: as the device asks
 TextKind = Literal["answer", "reasoning"]
 Thinking = Literal["on", "off", "low", "medium", "high"]
@@ -95,9 +96,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What `doctor` has to say of one thing, and what to do about it. `hint` is empty where all is well."""
+    """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
 
-    level: Literal["fail", "warn", "pass"]
+    level: Level
     what: str
     hint: str = ""
 

@@ -2,11 +2,12 @@
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.opened import opened
 from tokencli.app.world import World, seconds_left
-from tokencli.core import Done, Event, Message, Note, Request, Sampling
+from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
 
@@ -45,13 +46,35 @@ def check_prompt(prompt: str) -> None:
 def run(question: Question, world: World) -> Iterator[Event]:
     """One answer as events: notes, Planned, Loading, Loaded, Prefilling, Text, and Done at the end. Close it to stop.
 
-    Raises a TokencliError for all that goes wrong; text already yielded stays valid.
+    A plan that fails leads to the next one, and the answer goes on after what was yielded: Planned and the rest come again.
+    Raises a TokencliError for what no plan mends; text already yielded stays valid.
     """
     check_prompt(question.prompt)
     deadline = None if question.timeout is None else world.now() + question.timeout
-    result = yield from opened(question.model, question.wishes, world, deadline)
-    with result.engine as engine:
-        for event in engine.generate(question.request, seconds_left(deadline, world)):
-            if isinstance(event, Done):
-                yield from (Note(note) for note in event.notes)
-            yield event
+    ladder, wishes, begun = Ladder(), question.wishes, Begun()
+    while True:
+        result = yield from opened(question.model, wishes, world, deadline)
+        with result.engine as engine:
+            try:
+                for event in engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world)):
+                    begun = _after(begun, event)
+                    if isinstance(event, Done):
+                        yield from (Note(note) for note in event.notes)
+                    yield event
+                return
+            except FAILURES as failure:
+                seconds_left(deadline, world)
+                step = ladder.after(failure, result.plan, result.wishes)
+                if step is None:
+                    raise
+                yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")
+                wishes = step.wishes
+
+
+def _after(begun: Begun, event: Event) -> Begun:
+    """What of the answer is out, with one more event."""
+    if not isinstance(event, Text):
+        return begun
+    if event.kind == "reasoning":
+        return replace(begun, reasoning=begun.reasoning + event.text)
+    return replace(begun, answer=begun.answer + event.text)

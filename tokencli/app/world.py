@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,13 +32,21 @@ class World:
     """What the stories reach for outside: replaced in tests by fakes that keep these signatures."""
 
     start_engine: Callable[[], Engine] = Engine
+    start_safer_engine: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    gpus_asleep: Callable[[], bool] = machine.gpus_asleep
+    backends: Callable[[], tuple[str, ...] | None] = machine.backends
+    probe_seconds: float = 60.0  # for listing the devices: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
     data: Path = field(default_factory=catalogue.data_folder)
     cache: Path = field(default_factory=cache_folder)
+
+    def engine(self, environment: Mapping[str, str]) -> Engine:
+        """A new engine, with these variables added to its environment."""
+        return self.start_safer_engine(environment) if environment else self.start_engine()
 
 
 def read_model(name: str, world: World) -> ModelFile:
@@ -69,6 +77,7 @@ def planner_here(
     engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
 ) -> Planner:
     """What plans for this computer, as the engine sees it."""
+    memory = world.find_verdicts()
     return Planner(
         target,
         world.read_machine(engine.devices(seconds_left(deadline, world))),
@@ -77,6 +86,7 @@ def planner_here(
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
+        lambda device: memory.margin(device.description, target.info.architecture),
     )
 
 

@@ -9,6 +9,7 @@ import typer
 import tokencli
 from tokencli.cli import options
 from tokencli.cli.chat import chat_command
+from tokencli.cli.doctor import doctor_command
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
@@ -95,6 +96,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("run")(_run_command(terminal))
     app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
+    app.command("doctor")(doctor_command(terminal))
     return typer.main.get_command(app)
 
 

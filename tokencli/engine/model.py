@@ -17,7 +17,7 @@ from tokencli.decode.sampling import Candidates, Floats, candidates
 from tokencli.engine import devices
 from tokencli.engine.library import logits_address
 from tokencli.engine.vocabulary import NativeVocabulary
-from tokencli.errors import DoesNotFit, EngineError, OutOfMemory
+from tokencli.errors import DecodeFailed, DoesNotFit, EngineError, OutOfMemory
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
@@ -321,10 +321,13 @@ class LoadedModel:
         status = self._llama.llama_decode(self._context, self._batch)
         self._llama.llama_synchronize(self._context)
         self.seconds += time.perf_counter() - begun
+        if status == _NO_MEMORY:
+            raise OutOfMemory("llama.cpp ran out of memory while decoding", "try fewer --gpu-layers or a smaller --context")
         if status:
-            raise EngineError(f"llama.cpp could not decode (status {status})", _DECODE_HINTS.get(status, "try --gpu-layers 0"))
+            raise DecodeFailed(f"llama.cpp could not decode (status {status})", _DECODE_HINTS.get(status, "try --gpu-layers 0"))
         self._call_start = self.length
         self._held += tokens
 
 
+_NO_MEMORY = -2  # GGML_STATUS_ALLOC_FAILED in llama_context::decode
 _DECODE_HINTS = {1: "raise --context", 2: "the run was cancelled"}

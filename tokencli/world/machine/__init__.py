@@ -17,6 +17,7 @@ from tokencli.world.machine.surroundings import on_ac, surroundings
 from tokencli.world.machine.tree import Tree
 
 __all__ = [
+    "backends",
     "gpus_asleep",
     "measured_bandwidth",
     "parse_snapshot",
