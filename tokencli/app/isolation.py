@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tokencli.app.ladder import asks_for_the_cpu
-from tokencli.app.world import World, seconds_left
+from tokencli.app.world import World, probe_time, seconds_left
 from tokencli.core import Device
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout
@@ -59,7 +59,7 @@ def started(
     for each in _modes(remembered or mode, world):
         engine = world.engine(MODES[each])
         try:
-            devices = engine.devices(_time_allowed(deadline, world))
+            devices = engine.devices(probe_time(deadline, world))
         except (EngineCrashed, EngineTimeout) as error:
             engine.close()
             seconds_left(deadline, world)
@@ -94,8 +94,3 @@ def _modes(first: str, world: World) -> Iterator[str]:
         yield "without CUDA"
     if gpus and gpus != ["vulkan"]:
         yield NO_GPU
-
-
-def _time_allowed(deadline: float | None, world: World) -> float:
-    left = seconds_left(deadline, world)
-    return world.probe_seconds if left is None else min(left, world.probe_seconds)

@@ -45,15 +45,15 @@ class Ladder:
     def after(self, failure: TokencliError, plan: Plan | None, wishes: Wishes, tokens: int = 0) -> Step | None:
         """The next step after `failure`, None where nothing is left. The answer needs a context of `tokens` and more."""
         if is_of_memory(failure):
-            return None if plan is None else next(self._smaller(failure, plan, wishes, tokens), None)
+            return next(self._smaller(failure, plan, wishes, tokens), None) if plan else _unplanned(wishes)
         self._crashes += 1
         if self._crashes == 1:
             return Step(wishes)
-        if self._crashes == _CRASHES or plan is None:
+        if self._crashes == _CRASHES:
             return None
-        if plan.gpu_layers:
-            return on_the_cpu(wishes)
-        return next(_less_context(plan, wishes, tokens), None)
+        if plan is None:
+            return _unplanned(wishes)
+        return on_the_cpu(wishes) if plan.gpu_layers else next(_less_context(plan, wishes, tokens), None)
 
     def _smaller(self, failure: TokencliError, plan: Plan, wishes: Wishes, tokens: int) -> Iterator[Step]:
         """Steps that save memory, the cheapest first."""
@@ -73,6 +73,11 @@ class Ladder:
 
 def on_the_cpu(wishes: Wishes) -> Step:
     return Step(dataclasses.replace(wishes, gpu_layers=0, cpu_moe=None, device=None), " on the CPU")
+
+
+def _unplanned(wishes: Wishes) -> Step | None:
+    """Where not even a plan came about: a GPU was asked for its sizes, or there is nothing left."""
+    return None if asks_for_the_cpu(wishes) else on_the_cpu(wishes)
 
 
 def is_of_memory(failure: TokencliError) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, started
 from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_memory
 from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
-from tokencli.core import OWN_TEMPLATE, Event, Loaded, Note, Plan, Planned
+from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Note, Plan, Planned
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, TokencliError
 from tokencli.plan.choose import Wishes
@@ -28,6 +28,14 @@ class Opened:
     wishes: Wishes
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A plan that nobody had asked for, and that its device did not hold."""
+
+    device: Device
+    bytes: int
+
+
 class _Opening:
     """The way from a model and wishes to a loaded engine, over as many plans as it takes."""
 
@@ -44,7 +52,7 @@ class _Opening:
         self._plan: Plan | None = None
         self._crashed: set[str] = set()  # how plans without a GPU crashed
         self._last_step = ""
-        self._too_large: Plan | None = None  # a plan of ours that its device refused
+        self._refused: _Refused | None = None
 
     def opened(self) -> Generator[Event, None, Opened]:
         yield from (Note(note) for note in self._notes)
@@ -68,7 +76,7 @@ class _Opening:
         yield from (Note(note) for note in new)
         self._notes += new
         draft = self._draft if self._wishes.draft != "off" else None
-        self._plan = None
+        self._planner = self._plan = None
         self._planner = planner_here(begun.engine, self._target, draft, self._extra_buffers, self._deadline, self._world)
         self._plan = plan = self._planner.plan(self._wishes)
         yield from (Note(note) for note in plan.notes)
@@ -106,17 +114,18 @@ class _Opening:
         return plan is None or plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > 0
 
     def _smaller(self, failure: TokencliError) -> Step | None:
-        if self._plan and self._plan.device and self._wishes.gpu_layers is None:
-            self._too_large = self._plan
+        if self._plan and self._plan.device and self._planner and self._wishes.gpu_layers is None:
+            device = next(each for each in self._planner.machine.devices if each.id == self._plan.device)
+            self._refused = _Refused(device, self._on(self._plan, device.id))
         return self._ladder.after(failure, self._plan, self._wishes)
 
     def _safer(self, failure: TokencliError) -> Step | None:
         """After a crash or a hang: Vulkan without what its drivers crash with most (report A1-32), then the CPU."""
-        on_gpu = self._plan is not None and self._plan.gpu_layers > 0
+        on_gpu = self._plan.gpu_layers > 0 if self._plan else self._planner is not None  # only GPUs are asked for sizes
         if not on_gpu:
             self._once(failure)
         step = self._ladder.after(failure, self._plan, self._wishes)
-        if step and on_gpu and self._mode == AS_IT_IS and self._plan and self._plan.backend == "vulkan":
+        if step and on_gpu and self._mode == AS_IT_IS and "vulkan" in (self._world.backends() or ()):
             self._mode = NO_MATRICES
             return Step(step.wishes, f" {NO_MATRICES}")
         if step and step.wishes.gpu_layers == 0:
@@ -136,11 +145,10 @@ class _Opening:
             self._verdicts.remember_extra_buffers_crash()
         if self._last_step == f" {NO_MATRICES}":
             self._verdicts.remember_mode(NO_MATRICES)
-        if self._too_large and self._planner:
-            device = next(each for each in self._planner.machine.devices if each.id == self._too_large.device)
-            known = self._verdicts.margin(device.description, plan.model.architecture)
-            missed = self._on(self._too_large, device.id) - self._on(plan, device.id)
-            self._verdicts.remember_margin(device.description, plan.model.architecture, known + max(missed, 0))
+        if self._refused:
+            name, architecture = self._refused.device.description, plan.model.architecture
+            missed = self._refused.bytes - self._on(plan, self._refused.device.id)
+            self._verdicts.remember_margin(name, architecture, self._verdicts.margin(name, architecture) + max(missed, 0))
 
     def _on(self, plan: Plan, device: str) -> int:
         """Bytes of a plan on a device, compute buffers not counted."""

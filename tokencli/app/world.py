@@ -37,7 +37,7 @@ class World:
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
-    probe_seconds: float = 60.0  # for listing the devices: a sleeping card takes some to wake
+    probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
@@ -97,7 +97,14 @@ def dry_run(engine: Engine, plan: Plan, world: World, deadline: float | None = N
         if draft and draft.file:
             draft = dataclasses.replace(draft, file=str(ghosts.of_file(Path(draft.file))))
         model = dataclasses.replace(plan.model, file=str(ghosts.of_file(Path(plan.model.file))))
-        return engine.dry_run(dataclasses.replace(plan, model=model, draft=draft), seconds_left(deadline, world))
+        planned = dataclasses.replace(plan, model=model, draft=draft)
+        return engine.dry_run(planned, probe_time(deadline, world))
+
+
+def probe_time(deadline: float | None, world: World) -> float:
+    """Seconds that listing devices or a dry run may take. Raises EngineTimeout when the deadline has passed."""
+    left = seconds_left(deadline, world)
+    return world.probe_seconds if left is None else min(left, world.probe_seconds)
 
 
 def seconds_left(deadline: float | None, world: World) -> float | None:
