@@ -1,11 +1,12 @@
 """The story of `run`: wires what is found in the world to the pure decisions and to the engine. Prints nothing."""
 
+import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
 from tokencli.app.ladder import FAILURES, Ladder
-from tokencli.app.opened import opened
+from tokencli.app.opened import Opened, opened
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
@@ -52,8 +53,9 @@ def run(question: Question, world: World) -> Iterator[Event]:
     check_prompt(question.prompt)
     deadline = None if question.timeout is None else world.now() + question.timeout
     ladder, wishes, begun = Ladder(), question.wishes, Begun()
+    told: set[str] = set()
     while True:
-        result = yield from opened(question.model, wishes, world, deadline)
+        result = yield from _once(opened(question.model, wishes, world, deadline), told)
         with result.engine as engine:
             try:
                 for event in engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world)):
@@ -69,6 +71,22 @@ def run(question: Question, world: World) -> Iterator[Event]:
                     raise
                 yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")
                 wishes = step.wishes
+
+
+def _once(events: Generator[Event, None, Opened], told: set[str]) -> Generator[Event, None, Opened]:
+    """The events without the notes in `told`, which grows."""
+    with contextlib.closing(events):
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: Opened = end.value
+                return result
+            if not isinstance(event, Note):
+                yield event
+            elif event.text not in told:
+                told.add(event.text)
+                yield event
 
 
 def _after(begun: Begun, event: Event) -> Begun:

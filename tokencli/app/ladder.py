@@ -65,7 +65,9 @@ class Ladder:
             yield Step(dataclasses.replace(wishes, cpu_moe=ALL), " with all experts on the CPU")
         if plan.gpu_layers > 1:
             layers = plan.gpu_layers // 2
-            yield Step(dataclasses.replace(wishes, gpu_layers=layers), f" with {layers} layers on {plan.device}")
+            yield Step(
+                dataclasses.replace(wishes, gpu_layers=layers), f" with {layers} layer{'s' * (layers > 1)} on {plan.device}"
+            )
         if plan.gpu_layers:
             yield on_the_cpu(wishes)
         yield from _less_context(plan, wishes, tokens)

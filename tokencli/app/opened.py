@@ -1,7 +1,7 @@
 """How an engine comes to hold a planned model: the part that `run` and `chat` share. Prints nothing."""
 
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, started
@@ -46,6 +46,7 @@ class _Opening:
         self._draft, self._notes = read_draft(wishes.draft, self._target, world)
         self._verdicts = world.find_verdicts()
         self._ladder = Ladder(self._target.info.trunk_layers if self._target.info.experts else 0)
+        self._told: set[str] = set()
         self._mode = AS_IT_IS
         self._extra_buffers = not self._verdicts.extra_buffers_crash()
         self._planner: Planner | None = None
@@ -55,7 +56,7 @@ class _Opening:
         self._refused: _Refused | None = None
 
     def opened(self) -> Generator[Event, None, Opened]:
-        yield from (Note(note) for note in self._notes)
+        yield from self._tell(self._notes)
         while True:
             begun = started(self._world, self._wishes, self._deadline, self._mode)
             try:
@@ -72,14 +73,13 @@ class _Opening:
                 raise
 
     def _attempt(self, begun: Started) -> Generator[Event, None, Opened]:
-        new = [note for note in begun.notes if note not in self._notes]
-        yield from (Note(note) for note in new)
-        self._notes += new
+        yield from self._tell(begun.notes)
+        self._notes += [note for note in begun.notes if note not in self._notes]
         draft = self._draft if self._wishes.draft != "off" else None
         self._planner = self._plan = None
         self._planner = planner_here(begun.engine, self._target, draft, self._extra_buffers, self._deadline, self._world)
         self._plan = plan = self._planner.plan(self._wishes)
-        yield from (Note(note) for note in plan.notes)
+        yield from self._tell(plan.notes)
         plan = dataclasses.replace(plan, notes=(*self._notes, *plan.notes))
         result = None
         for event in begun.engine.load(plan, seconds_left(self._deadline, self._world)):
@@ -91,6 +91,13 @@ class _Opening:
                 result = Opened(begun.engine, loaded, event, self._wishes)
         assert result
         return result
+
+    def _tell(self, notes: Iterable[str]) -> Iterator[Note]:
+        """Each note once, however many plans have it."""
+        for note in notes:
+            if note not in self._told:
+                self._told.add(note)
+                yield Note(note)
 
     def _next(self, failure: TokencliError, begun: Started) -> Step:
         """The step after a failed attempt. Raises the failure where there is none."""

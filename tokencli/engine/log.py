@@ -18,7 +18,8 @@ CACHE_OF_BLOCK = re.compile(r"llama_kv_cache: layer +(?P<block>\d+): dev = (?P<d
 _EXPERTS_OVERRIDDEN = re.compile(r"^tensor blk\.(\d+)\.ffn_\w+exps\S* .* buffer type overridden to ")
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _NO_MEMORY = re.compile(
-    r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|bad_alloc", re.IGNORECASE
+    r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|cannot allocate memory|bad_alloc",
+    re.IGNORECASE,
 )
 _NO_ROOM_TO_COMPUTE = re.compile(r"failed to allocate (?:compute|graph)")
 _TERMS = {"model": "weights", "KV": "kv", "RS": "recurrent", "compute": "compute", "output": "output"}
