@@ -4,7 +4,7 @@ usage: faulty_worker.py [gpu] FAULT@STAGE[?CONDITION] ...
 FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts like C++), kill (as the system's OOM killer does),
        refused (answers OutOfMemory). STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
-           buffers), matrices, vulkan (unless the environment turns them off).
+           buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
 """
 
 import json
@@ -49,7 +49,7 @@ class Worker:
     def at(self, stage: str, request: int) -> None:
         for fault, where in self.faults:
             wanted, _, condition = where.partition("?")
-            if wanted == stage and self.applies(condition):
+            if wanted == stage and all(self.applies(each) for each in condition.split("&")):
                 self.fail(fault, request)
 
     def applies(self, condition: str) -> bool:

@@ -51,14 +51,12 @@ def report_json(report: "Report") -> str:
 
 
 def show_report(report: "Report", forgotten: int, terminal: Terminal) -> None:
-    lines = [f"{forgotten} verdicts of earlier failures forgotten"] if forgotten else []
+    lines = [f"{forgotten} verdict{'s' * (forgotten > 1)} of earlier failures forgotten"] if forgotten else []
     for each in report.findings:
-        lines.append(f"{_MARKS[each.level]}  {each.what}")
+        lines.append(f"{_MARKS[each.level]}  {one_line(each.what)}")
         if each.hint:
-            lines.append(f"      {each.hint}")
-    for line in lines:
-        indent = line[: len(line) - len(line.lstrip())]
-        terminal.stdout.write(indent + one_line(line) + "\n")
+            lines.append(f"      {one_line(each.hint)}")
+    terminal.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def _status(text: str, terminal: Terminal) -> None:
