@@ -5,6 +5,7 @@ FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts l
        refused (answers OutOfMemory). STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
+FAULT_FREE names a file with what the GPU has free.
 """
 
 import json
@@ -91,6 +92,8 @@ class Worker:
         match message["do"]:
             case "devices":
                 self.at("devices", request)
+                free = Path(os.environ["FAULT_FREE"]) if "FAULT_FREE" in os.environ else None
+                GPU["free_bytes"] = int(free.read_text()) if free and free.exists() else GPU["free_bytes"]
                 send(request, "Devices", devices=[*([GPU] if self.has_gpu else []), CPU])
             case "tensor_limit":
                 send(request, "Limit", bytes=None)

@@ -48,7 +48,11 @@ def run(tmp_path: Path, tiny: Callable[..., Model], verdicts: Verdicts) -> Run:
     def start(*faults: str, asleep: bool = False, **wishes: object) -> Told:
         def engine(environment: Mapping[str, str]) -> Engine:
             command = [sys.executable, "-S", str(WORKER), *faults]
-            return Engine(command, {"FAULT_MARK": str(tmp_path / "mark"), **environment}, silence_seconds=0.7)
+            return Engine(
+                command,
+                {"FAULT_MARK": str(tmp_path / "mark"), "FAULT_FREE": str(tmp_path / "free"), **environment},
+                silence_seconds=0.7,
+            )
 
         world = app.World(
             start_engine=lambda: engine({}),
@@ -159,6 +163,20 @@ def test_memory_that_never_suffices_ends_with_exit_3(run: Run) -> None:
     told = run("refused@load")
     assert isinstance(told.error, OutOfMemory)
     assert [note.partition("; ")[2] for note in told.notes] == ["trying once more with a context of 512"]
+
+
+def test_the_second_of_two_plans_around_the_first(run: Run, tmp_path: Path) -> None:
+    """What a device has free is asked for each time, so what another program took meanwhile counts."""
+    first = run("gpu")
+    assert first.plan
+    assert first.plan.gpu_layers == first.plan.model.offloadable_layers
+    (tmp_path / "free").write_text("1000000")
+    second = run("gpu")
+    assert second.plan
+    assert second.plan.gpu_layers < first.plan.gpu_layers
+    assert second.text == WHOLE
+    assert any("may be used there" in note for note in second.notes), second.notes
+    (tmp_path / "free").unlink()
 
 
 # drivers

@@ -22,7 +22,7 @@ def parse_profile(name: str, text: str) -> Profile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the profile {name} is not TOML: {error}", _HINT) from None
-    quirks = tuple(_quirk(name, each) for each in values.pop("quirks", ()))
+    quirks = _quirks(name, values.pop("quirks", []))
     wanted = {field.name for field in fields(Profile)} - {"name", "quirks"}
     if wrong := sorted(set(values) ^ wanted):
         what = "does not know" if wrong[0] in values else "lacks"
@@ -33,16 +33,17 @@ def parse_profile(name: str, text: str) -> Profile:
     return Profile(name=name, **values, quirks=quirks)
 
 
-def _quirk(profile: str, values: dict[str, Any]) -> Quirk:
-    """One [[quirks]] table. Raises UsageError."""
+def _quirks(profile: str, tables: list[dict[str, Any]]) -> tuple[Quirk, ...]:
+    """The [[quirks]] tables. Raises UsageError."""
     try:
-        quirk = Quirk(**values)
-        re.compile(quirk.match)
-    except (TypeError, re.error) as error:
+        quirks = tuple(Quirk(**values) for values in tables)
+        for quirk in quirks:
+            re.compile(quirk.match)
+            if quirk.load_mode not in get_args(LoadMode):
+                raise ValueError(f"load_mode = {quirk.load_mode!r}")
+    except (TypeError, ValueError, re.error) as error:
         raise UsageError(f"the profile {profile} has a quirk that cannot be used: {error}", _HINT) from None
-    if quirk.load_mode not in get_args(LoadMode):
-        raise UsageError(f"the profile {profile} has a quirk with load_mode = {quirk.load_mode!r}", _HINT)
-    return quirk
+    return quirks
 
 
 _HINT = "compare it with the files in profiles/"
