@@ -20,7 +20,8 @@ class Device:
     """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0).
 
     `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks;
-    `gtt_bytes`: how much of the RAM the kernel lets it use besides. The rest is of the card that the device was found to be.
+    `gtt_bytes`: how much of the RAM the kernel lets it use besides. Bandwidth and f32 operations per second are nominal, as a
+    data sheet gives them; a CPU's bandwidth is that of the RAM. The rest is of the card that the device was found to be.
     """
 
     id: str
@@ -29,6 +30,8 @@ class Device:
     total_bytes: int
     free_bytes: int
     carve_out_bytes: int | None = None
+    bandwidth_bytes_per_second: float | None = None
+    operations_per_second: float | None = None
     carve_out_used_bytes: int | None = None
     gtt_bytes: int | None = None
     pci_id: str | None = None  # "0000:c1:00.0"
@@ -270,6 +273,7 @@ class ModelInfo:
     draft_heads: int = 0
     passes: int = 1  # how often a token goes through the same weights
     shard: tuple[int, int] | None = None  # which part of how many the file is
+    parameters: int | None = None  # weights in the file
 
     @property
     def offloadable_layers(self) -> int:
@@ -306,6 +310,10 @@ class ModelInfo:
     @property
     def experts_share(self) -> float:
         return self.experts_used / self.experts if self.experts else 1.0
+
+    @property
+    def weights_per_byte(self) -> float | None:
+        return self.parameters / self.weight_bytes if self.parameters and self.weight_bytes else None
 
     @property
     def active_bytes(self) -> int:
@@ -365,6 +373,32 @@ class Prediction:
     prefill_tokens_per_second: float | None = None
     decode_tokens_per_second: float | None = None
     origin: Literal["measured", "calibrated", "predicted"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a backend makes of the nominal speeds of a kind of device.
+
+    `prefill_share` may exceed 1: nominal is f32, and tensor cores and int8 dot products do more. `operations_per_weight`: of
+    quants whose unpacking, not reading, is what a decoded token waits for.
+    """
+
+    bandwidth_share: float
+    layer_seconds: float
+    prefill_share: float
+    operations_per_weight: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Rates by backend and kind of device ("cuda.gpu"), and where they come from.
+
+    `half_rows`: rows of a matrix product at which it reaches half of its full speed.
+    """
+
+    rates: Mapping[str, Rates]
+    half_rows: float
+    origin: Literal["calibrated", "predicted"] = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +474,23 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetching:
+    """Bytes of a model that are on this disk, of all; the rate of the last seconds, None where it is not known yet."""
+
+    done: int
+    total: int
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Bytes of a file that were read to compare its hash, of all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     fraction: float
 
@@ -489,4 +540,4 @@ class Done:
     reuse: str | None = None
 
 
-Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

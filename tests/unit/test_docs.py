@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ from tokencli.cli.terminal import Terminal
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def every_command(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Commands and those below them, by what is typed."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def every_option() -> set[str]:
     terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO(), {})
     command = commands.application(terminal)
-    parameters = [parameter for each in command.commands.values() for parameter in each.params]
+    parameters = [parameter for each in (command, *(each for _, each in every_command(command))) for parameter in each.params]
     return {name for parameter in parameters for name in parameter.opts if name.startswith("--")} - {"--help"}
 
 
@@ -36,17 +46,11 @@ def test_links_and_scripts_exist(page: str) -> None:
     assert [name for name in {*links, *scripts} if not (ROOT / name).exists()] == []
 
 
-def as_typed(command: Any) -> str:
-    """The command with its first argument, where it has one."""
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    return f"tokencli {command.name} MODEL" if arguments else f"tokencli {command.name}"
-
-
 def test_every_command_stands_in_both_readmes() -> None:
     command = commands.application(Terminal(io.StringIO(), io.StringIO(), io.StringIO(), {}))
     for page in ("README.md", "README.zh-CN.md"):
         text = (ROOT / page).read_text("utf-8")
-        assert [words for words in map(as_typed, command.commands.values()) if words not in text] == []
+        assert [name for name, _ in every_command(command) if f"tokencli {name}" not in text] == []
 
 
 def test_every_command_of_the_chat_stands_in_both_readmes() -> None:

@@ -6,14 +6,28 @@ from typing import Any
 import pytest
 
 from tests import zoo_cases
-from tokencli.core import Device, DeviceBytes, DeviceKind, LargeTensor, Machine, ModelInfo, Plan, Profile, Quirk, Vocabulary
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    DeviceKind,
+    LargeTensor,
+    Machine,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Vocabulary,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import ALL, Wishes, same_card
 from tokencli.plan.memory import placed
 from tokencli.plan.planner import Fix, Planner
 from tokencli.plan.sizes import ModelFile
+from tokencli.plan.speed import predict
 from tokencli.world.catalogue import data_folder
 from tokencli.world.machine import read_snapshot
+from tokencli.world.settings import read_speeds
 
 MIB, GIB = 1 << 20, 1 << 30
 LAYERS = 10
@@ -436,6 +450,37 @@ def test_what_is_on_the_cpu_anyway_is_not_said() -> None:
         "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
     )
     assert wide(128 * MIB, gpu_layers=0).notes == ()
+
+
+# Speeds
+
+
+def test_plans_alternatives_and_fixes_have_the_speed_that_a_known_machine_should_reach() -> None:
+    speeds = read_speeds(data_folder())
+    decision = Planner(MIXTURE, SIX_GB, PROFILES, dry_run, speeds=speeds).decide(Wishes())
+    predicted = decision.plan.predicted
+    assert predicted == predict(decision.plan, MIXTURE.info, SIX_GB, speeds)
+    assert predicted.origin == "predicted"
+    assert 15 < predicted.decode_tokens_per_second < 60  # type: ignore[operator]
+    assert Planner(MIXTURE, SIX_GB, PROFILES, dry_run, speeds=speeds).plan(Wishes()).predicted == predicted
+    factors = {fix.change: fix.decode_factor for fix in decision.fixes}
+    assert 1 <= factors["--kv-type q8_0"] < 1.1  # type: ignore[operator]
+    assert factors["--context 2048"] == 1, "decode is predicted behind a short prompt"
+    here = machine(dataclasses.replace(CARD, bandwidth_bytes_per_second=192e9), ram=32 * GIB)
+    known = dataclasses.replace(here, devices=(here.devices[0], dataclasses.replace(CPU, bandwidth_bytes_per_second=51e9)))
+    on_both = Planner(MIXTURE, known, PROFILES, dry_run, speeds=speeds).decide(Wishes())
+    (cpu,) = on_both.alternatives
+    assert cpu.predicted.decode_tokens_per_second < on_both.plan.predicted.decode_tokens_per_second  # type: ignore[operator]
+    assert cpu.predicted.prefill_tokens_per_second is None
+    (fewer,) = (fix for fix in on_both.fixes if fix.change == "--cpu-moe all")
+    assert fewer.decode_factor
+    assert 0.5 < fewer.decode_factor < 1
+
+
+def test_without_a_known_bandwidth_no_speed_is_made_up() -> None:
+    decision = Planner(TARGET, machine(CARD), PROFILES, dry_run, speeds=read_speeds(data_folder())).decide(Wishes())
+    assert decision.plan.predicted == Prediction()
+    assert {fix.decode_factor for fix in decision.fixes} == {None}
 
 
 # The draft as a term

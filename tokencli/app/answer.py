@@ -51,11 +51,12 @@ def run(question: Question, world: World) -> Iterator[Event]:
     Raises a TokencliError for what no plan mends; text already yielded stays valid.
     """
     check_prompt(question.prompt)
-    deadline = None if question.timeout is None else world.now() + question.timeout
     ladder, wishes, begun = Ladder(), question.wishes, Begun()
     told: set[str] = set()
+    deadline: float | None = None
     while True:
-        result = yield from _once(opened(question.model, wishes, world, deadline), told)
+        result = yield from _once(opened(question.model, wishes, world, question.timeout, deadline=deadline), told)
+        deadline = result.deadline
         with result.engine as engine:
             try:
                 for event in engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world)):

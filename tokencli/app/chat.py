@@ -25,7 +25,7 @@ _NEARLY_FULL = 0.8
 
 @dataclass(frozen=True, slots=True)
 class ChatWishes:
-    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest. `timeout`: seconds from now."""
+    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest. `timeout`: seconds."""
 
     model: str | None
     wishes: Wishes = field(default_factory=Wishes)
@@ -85,13 +85,12 @@ class Chat:
             if model is None:
                 hint = "name one: tokencli chat smollm2-135m; --continue takes up the latest conversation"
                 raise UsageError("no model is named", hint)
-            read_model(model, world)
         except BaseException:
             self._store.close()
             raise
-        deadline = None if wishes.timeout is None else world.now() + wishes.timeout
-        self._engine = ChatEngine(model, wishes.wishes, world, self._store, deadline)
+        self._engine = ChatEngine(model, wishes.wishes, world, self._store, wishes.timeout)
         self._take(Conversation(session, self._notes.append))
+        self._name = None if session else wishes.session
         if wishes.system is not None:
             self._conversation.system = wishes.system
 
@@ -172,7 +171,7 @@ class Chat:
 
     def use_model(self, name: str) -> Iterator[Event]:
         """Go on with another model, the conversation kept. Where it cannot be had, the old one stays and the error is raised."""
-        read_model(name, self._world)
+        read_model(name, self._world, hollow=True)
         yield from self._said_once(self._engine.switch(self._conversation, self._settings, model=name))
         self._conversation.keep_model(name)
 
@@ -268,7 +267,8 @@ class Chat:
 
     def _begin_session(self) -> None:
         if self._conversation.session is None and not self._conversation.unsaved:
-            self._conversation.begin(self._store.create(self.model))
+            self._conversation.begin(self._store.create(self.model, self._name))
+            self._name = None
 
     def _question(self) -> int:
         at = self._conversation.last_question

@@ -11,7 +11,7 @@ from tokencli.app.conversation import Conversation
 from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
 from tokencli.app.world import World, seconds_left
-from tokencli.core import Event, Plan, Request
+from tokencli.core import Done, Event, Plan, Request
 from tokencli.engine.known_templates import TEMPLATES
 from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
@@ -22,13 +22,14 @@ from tokencli.world.states import Description
 class ChatEngine:
     """One engine at a time. `state_note` says what became of the cache that an earlier run left for the conversation."""
 
-    def __init__(self, model: str, wishes: Wishes, world: World, store: Store, deadline: float | None = None) -> None:
+    def __init__(self, model: str, wishes: Wishes, world: World, store: Store, timeout: float | None = None) -> None:
         self.model = model
-        self._deadline = deadline
+        self._timeout = timeout
         self._asked = self._wishes = wishes
         self._world, self._store = world, store
         self._opened: Opened | None = None
         self._last_plan: Plan | None = None
+        self._held_tokens = 0
         self.state_note = ""
 
     @property
@@ -48,7 +49,7 @@ class ChatEngine:
         if self._opened:
             return
         has_template = settings.template is not None
-        found = yield from opened(self.model, self._wishes, self._world, self._deadline, has_template)
+        found = yield from opened(self.model, self._wishes, self._world, self._timeout, has_template)
         if found.loaded.template is None and not has_template:
             found.engine.close()
             hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
@@ -58,7 +59,10 @@ class ChatEngine:
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        return self._opened.engine.generate(request, seconds_left(self._deadline, self._world))
+        for event in self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world)):
+            if isinstance(event, Done):
+                self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
+            yield event
 
     def count(self, request: Request) -> int:
         assert self._opened
@@ -105,9 +109,8 @@ class ChatEngine:
         session = conversation.session
         if not (self._opened and session and conversation.messages):
             return
-        held = sum(place.kv + place.recurrent for place in self._opened.plan.devices)
         with suppress(TokencliError):
-            if held <= self._store.states.room():
+            if self._state_bytes(self._opened.plan) <= self._store.states.room():
                 path = self._store.states.path_for_saving(session.id)
                 self._opened.engine.save_state(path)
                 self._store.states.keep(session.id, path, self._description())
@@ -133,6 +136,11 @@ class ChatEngine:
             self.state_note = error.what
             if isinstance(error, EngineCrashed):
                 raise
+
+    def _state_bytes(self, plan: Plan) -> int:
+        """About as much as a cache on disk takes: the tokens' part of the KV cache, and the recurrent state."""
+        share = min(self._held_tokens / plan.context, 1)
+        return sum(round(place.kv * share) + place.recurrent for place in plan.devices)
 
     def _description(self) -> Description:
         """All that a cache depends on: another model file, library or kind of cache makes it worthless."""

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
+from tokencli.app.fetch import Models, at_hand
 from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, started
 from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_memory
-from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
+from tokencli.app.world import World, planner_here, seconds_left
 from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Note, Plan, Planned
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, TokencliError
@@ -26,6 +27,7 @@ class Opened:
     plan: Plan
     loaded: Loaded
     wishes: Wishes
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,10 @@ class _Refused:
 class _Opening:
     """The way from a model and wishes to a loaded engine, over as many plans as it takes."""
 
-    def __init__(self, model: str, wishes: Wishes, world: World, deadline: float | None, has_template: bool) -> None:
+    def __init__(self, models: Models, wishes: Wishes, world: World, deadline: float | None, has_template: bool) -> None:
         self._world, self._deadline, self._has_template = world, deadline, has_template
         self._wishes = wishes
-        self._target = read_model(model, world)
-        self._draft, self._notes = read_draft(wishes.draft, self._target, world)
+        self._target, self._draft, self._notes = models
         self._verdicts = world.find_verdicts()
         self._ladder = Ladder(self._target.info.trunk_layers if self._target.info.experts else 0)
         self._told: set[str] = set()
@@ -88,7 +89,7 @@ class _Opening:
                 loaded = as_loaded(plan, event, self._has_template)
                 yield from (Note(note) for note in loaded.notes[len(plan.notes) :])
                 yield Planned(loaded)
-                result = Opened(begun.engine, loaded, event, self._wishes)
+                result = Opened(begun.engine, loaded, event, self._wishes, self._deadline)
         assert result
         return result
 
@@ -164,14 +165,23 @@ class _Opening:
 
 
 def opened(
-    model: str, wishes: Wishes, world: World, deadline: float | None = None, has_template: bool = False
+    model: str,
+    wishes: Wishes,
+    world: World,
+    timeout: float | None = None,
+    has_template: bool = False,
+    deadline: float | None = None,
 ) -> Generator[Event, None, Opened]:
-    """Plan and load, telling notes, Loading, Loaded and Planned; a plan that fails leads to the next one, each told in a line.
+    """Fetch, plan and load, telling notes, Fetching, Loading, Loaded and Planned; a plan that fails leads to the next one, each
+    told in a line. Raises a TokencliError; no engine is left then.
 
-    `has_template`: a chat template comes with the requests, so it does not matter whether the model has one. Raises a
-    TokencliError; no engine is left then.
+    `timeout`: seconds for all but the fetching; the result's `deadline` is their end, and may be given instead. `has_template`:
+    a chat template comes with the requests, so it does not matter whether the model has one.
     """
-    return (yield from _Opening(model, wishes, world, deadline, has_template).opened())
+    models = yield from at_hand(model, wishes, world)
+    if deadline is None and timeout is not None:
+        deadline = world.now() + timeout
+    return (yield from _Opening(models, wishes, world, deadline, has_template).opened())
 
 
 _NO_EXTRA_BUFFERS = " without the CPU's extra buffers"

@@ -22,7 +22,28 @@ def _option(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=True)
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias from models.toml, or a path to a .gguf file.")]
+def known_models(incomplete: str) -> list[str]:
+    """What a shell completes a model's name to: aliases and what was fetched. Reads two files, asks nobody."""
+    from tokencli.app import World
+
+    world = World()
+    try:
+        names = [*world.catalogue(), *(each.name for each in world.pins.all())]
+    except UsageError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias, hf:ORG/REPO[:QUANT], or a path to a .gguf or a folder.",
+        autocompletion=known_models,
+    ),
+]
+Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]
 PromptFile = Annotated[Path | None, _option("--file", "FILE", "Read the prompt from a file.")]
 System = Annotated[str | None, _option("--system", "TEXT", "The system message.")]
@@ -143,6 +164,7 @@ def wishes(
     threads: int | None,
     draft: str | None,
     depth: str | None,
+    quant: str | None = None,
 ) -> "Wishes":
     """What was asked for of a plan, its form checked. Raises UsageError."""
     from tokencli.plan.choose import Wishes
@@ -158,4 +180,5 @@ def wishes(
         threads=threads,
         draft=draft,
         draft_tokens=draft_tokens(depth),
+        quant=quant,
     )

@@ -31,6 +31,7 @@ class Wishes:
     threads: int | None = None
     draft: str | None = None
     draft_tokens: int | None = None
+    quant: str | None = None
     ubatch: int | None = None  # no option: what is left when a device had no room to compute
 
     def flags(self) -> dict[str, object]:

@@ -7,7 +7,20 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, LoadMode, Machine, Model, ModelInfo, Plan, Profile, Quirk
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    Draft,
+    LoadMode,
+    Machine,
+    Model,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Speeds,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     ALL,
@@ -24,6 +37,7 @@ from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
+from tokencli.plan.speed import factor, predict
 from tokencli.plan.split import best_split
 
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
@@ -31,11 +45,15 @@ Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named."""
+    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named.
+
+    `decode_factor`: decode speed with it over that without, None where neither is known.
+    """
 
     change: str
     bytes: int
     device: str | None = None
+    decode_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +69,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan, `tensor_limit` the
-    largest matrix that a device takes.
+    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths.
     """
 
     target: ModelFile
@@ -61,13 +79,14 @@ class Planner:
     draft: ModelFile | None = None
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
+    speeds: Speeds | None = None
     margin: Callable[[Device], int] = lambda _device: 0
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
         plan, budgets = self._placed(wishes)
         self._check_fits(plan, wishes, budgets, lambda each: placed(each, self.info_for(each)))
-        return plan
+        return dataclasses.replace(plan, predicted=self._speed(plan))
 
     def decide(self, wishes: Wishes) -> Decision:
         """The best plan with its predicted bytes, and what else there is to know."""
@@ -190,7 +209,12 @@ class Planner:
         places = self._predicted(plan)
         kinds = {each.id: each.kind for each in self.machine.devices}
         devices = (dataclasses.replace(each, kind=kinds.get(each.id, "cpu"), budget=limits.get(each.id)) for each in places)
-        return dataclasses.replace(plan, devices=tuple(devices))
+        return dataclasses.replace(plan, devices=tuple(devices), predicted=self._speed(plan))
+
+    def _speed(self, plan: Plan) -> Prediction:
+        if self.speeds is None:
+            return Prediction()
+        return predict(plan, self.target.info, self.machine, self.speeds, seen=self.info_for(plan))
 
     def _check_fits(self, plan: Plan, wishes: Wishes, budgets: Budgets, size: Size) -> None:
         """Raises DoesNotFit with the miss, and with the first change that would make it fit."""
@@ -238,7 +262,7 @@ class Planner:
             sized = self._sized(smaller, budgets)
             saved = _total(plan, where) - _total(sized, where)
             if saved > 0 and not (where and budgets.missing(sized.devices)):
-                yield Fix(change, saved, where)
+                yield Fix(change, saved, where, factor(sized.predicted, plan.predicted))
 
 
 def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:

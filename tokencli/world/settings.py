@@ -1,4 +1,4 @@
-"""Reads the profiles: TOML files that people read and edit. Knows their form; what they are used for is decided in plan/."""
+"""Reads profiles and speeds: TOML files that people read and edit. Knows their form; what they are for is decided in plan/."""
 
 import re
 import tomllib
@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from tokencli.core import LoadMode, Profile, Quirk
+from tokencli.core import LoadMode, Profile, Quirk, Rates, Speeds
 from tokencli.errors import UsageError
 
 
@@ -65,3 +65,27 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "draft": lambda value: value in ("off", "ngram"),
     "draft_tokens": lambda value: _count(value) and value <= 64,
 }
+
+
+def read_speeds(folder: Path) -> Speeds:
+    """What predictions of speed are made with: profiles/speeds/priors.toml under the data folder. Raises UsageError."""
+    return parse_speeds((folder / "profiles" / "speeds" / "priors.toml").read_text("utf-8"))
+
+
+def parse_speeds(text: str) -> Speeds:
+    """Rates by backend and kind of device, all positive. Raises UsageError."""
+    try:
+        values = tomllib.loads(text)
+        half_rows = float(values.pop("half_rows"))
+        rates = {f"{backend}.{kind}": Rates(**each) for backend, kinds in values.items() for kind, each in kinds.items()}
+        numbers = [half_rows, *(number for each in rates.values() for number in _numbers(each))]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"the speeds cannot be used: {error}", "compare them with profiles/speeds/priors.toml") from None
+    if not all(number > 0 for number in numbers):
+        raise UsageError("the speeds cannot be used: all must be above 0", "compare them with profiles/speeds/priors.toml")
+    return Speeds(rates, half_rows)
+
+
+def _numbers(rates: Rates) -> list[float]:
+    own = (rates.bandwidth_share, rates.layer_seconds, rates.prefill_share, *rates.operations_per_weight.values())
+    return [float(number) for number in own]

@@ -1,6 +1,7 @@
 """Computers described in JSON files: those shipped in profiles/machines/, and a user's own. Their keys are Machine's fields."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ def parse_snapshot(text: str) -> Machine:
     sizes += [size for device in devices for size in (device.total_bytes, device.free_bytes)]
     if not all(isinstance(size, int) and size >= 0 for size in sizes) or machine.cores < 1:
         raise ValueError("sizes and cores must be whole numbers")
+    rates = [rate for device in devices for rate in (device.bandwidth_bytes_per_second, device.operations_per_second)]
+    if not all(rate is None or (isinstance(rate, int | float) and 0 < rate < math.inf) for rate in rates):
+        raise ValueError("bandwidths and operations per second must be numbers above 0, or left out")
     if any(device.kind not in ("cpu", "gpu", "integrated", "accelerator") for device in devices):
         raise ValueError("a device's kind must be cpu, gpu, integrated or accelerator")
     return machine
