@@ -11,6 +11,7 @@ from tokencli.app.world import World, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
+from tokencli.plan.slow import slower_than_predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
                 for event in engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world)):
                     begun = _after(begun, event)
                     if isinstance(event, Done):
-                        yield from (Note(note) for note in event.notes)
+                        slow = slower_than_predicted(result.plan, event.stats, result.machine)
+                        yield from (Note(note) for note in (*event.notes, *([slow] if slow else [])))
                     yield event
                 return
             except FAILURES as failure:

@@ -8,7 +8,7 @@ from tokencli.app.fetch import Models, at_hand
 from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, started
 from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_memory
 from tokencli.app.world import World, planner_here, seconds_left
-from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Note, Plan, Planned
+from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Machine, Note, Plan, Planned
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, TokencliError
 from tokencli.plan.choose import Wishes
@@ -27,6 +27,7 @@ class Opened:
     plan: Plan
     loaded: Loaded
     wishes: Wishes
+    machine: Machine
     deadline: float | None = None
 
 
@@ -89,7 +90,7 @@ class _Opening:
                 loaded = as_loaded(plan, event, self._has_template)
                 yield from (Note(note) for note in loaded.notes[len(plan.notes) :])
                 yield Planned(loaded)
-                result = Opened(begun.engine, loaded, event, self._wishes, self._deadline)
+                result = Opened(begun.engine, loaded, event, self._wishes, self._planner.machine, self._deadline)
         assert result
         return result
 
