@@ -55,6 +55,14 @@ def test_sound_devices_answer_alike(found: Callable[..., list[Finding]], verdict
     assert not verdicts.file.exists()
 
 
+def test_a_device_that_answers_otherwise_is_told(found: Callable[..., list[Finding]]) -> None:
+    """Report A7-14: a driver may compute nonsense."""
+    findings = found("gpu", "nonsense@decode?gpu")
+    told = about(findings, "Vulkan0")
+    assert told.level == "warn"
+    assert "answers otherwise than the CPU: 'helloXXXXX" in told.what
+
+
 def test_a_build_that_crashes_with_extra_buffers_is_cured_without_a_rebuild(
     found: Callable[..., list[Finding]], verdicts: Verdicts
 ) -> None:
