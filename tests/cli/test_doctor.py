@@ -40,3 +40,5 @@ def test_the_device_may_come_from_the_environment(tokencli: Tokencli) -> None:
     done = tokencli("plan", "smollm2-135m", env={"TOKENCLI_DEVICE": "Vulkan7"})
     assert done.returncode == 2
     assert "llama.cpp lists no device Vulkan7" in done.stderr
+    elsewhere = tokencli("plan", "smollm2-135m", "--machine", "cpu-16gb", env={"TOKENCLI_DEVICE": "Vulkan7"})
+    assert elsewhere.returncode == 0, "it is of this computer"

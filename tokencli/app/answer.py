@@ -68,8 +68,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
                     yield event
                 return
             except FAILURES as failure:
-                seconds_left(deadline, world)
-                step = ladder.after(failure, result.plan, result.wishes)
+                late = deadline is not None and world.now() >= deadline
+                step = None if late else ladder.after(failure, result.plan, result.wishes)
                 if step is None:
                     raise
                 yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")

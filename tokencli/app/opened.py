@@ -157,7 +157,8 @@ class _Opening:
         if self._refused:
             name, architecture = self._refused.device.description, plan.model.architecture
             missed = self._refused.bytes - self._on(plan, self._refused.device.id)
-            self._verdicts.remember_margin(name, architecture, self._verdicts.margin(name, architecture) + max(missed, 0))
+            missed = max(0, min(missed, self._refused.bytes // 2))  # little by little: another program may have come between
+            self._verdicts.remember_margin(name, architecture, self._verdicts.margin(name, architecture) + missed)
 
     def _on(self, plan: Plan, device: str) -> int:
         """Bytes of a plan on a device, compute buffers not counted."""

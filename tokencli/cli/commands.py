@@ -175,6 +175,8 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
+        if machine and device == terminal.environ.get("TOKENCLI_DEVICE"):
+            device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
         from tokencli.app import World
