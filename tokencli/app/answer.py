@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.opened import Opened, opened
-from tokencli.app.world import World, seconds_left
+from tokencli.app.world import World, is_late, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
@@ -68,8 +68,7 @@ def run(question: Question, world: World) -> Iterator[Event]:
                     yield event
                 return
             except FAILURES as failure:
-                late = deadline is not None and world.now() >= deadline
-                step = None if late else ladder.after(failure, result.plan, result.wishes)
+                step = None if is_late(deadline, world) else ladder.after(failure, result.plan, result.wishes)
                 if step is None:
                     raise
                 yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")

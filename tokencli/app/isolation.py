@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tokencli.app.ladder import asks_for_the_cpu
-from tokencli.app.world import World, probe_time, seconds_left
+from tokencli.app.ladder import asks_for_the_cpu, is_of_a_driver
+from tokencli.app.world import World, is_late, probe_time
 from tokencli.core import Device
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout
@@ -62,7 +62,8 @@ def started(
             devices = engine.devices(probe_time(deadline, world))
         except (EngineCrashed, EngineTimeout) as error:
             engine.close()
-            seconds_left(deadline, world)
+            if is_late(deadline, world):
+                raise
             failure, hung = error, hung or isinstance(error, EngineTimeout)
             notes.append(error.what)
             continue
@@ -71,7 +72,7 @@ def started(
             raise
         if failure:
             notes.append(f"going on {each}")
-            if hung or any(device.kind != "cpu" for device in devices):
+            if is_of_a_driver(failure) and (hung or any(device.kind != "cpu" for device in devices)):
                 verdicts.remember_mode(each)
         return Started(engine, tuple(devices), each, tuple(notes))
     assert failure

@@ -88,6 +88,11 @@ def is_of_memory(failure: TokencliError) -> bool:
     return isinstance(failure, OutOfMemory) or (isinstance(failure, EngineCrashed) and any(word in said for word in _OF_MEMORY))
 
 
+def is_of_a_driver(failure: TokencliError) -> bool:
+    """Whether a driver may have done it: a kill comes from outside, and teaches nothing."""
+    return "SIGKILL" not in failure.what
+
+
 def asks_for_the_cpu(wishes: Wishes) -> bool:
     return wishes.gpu_layers == 0 or (wishes.device or "").lower() == "cpu"
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from tokencli.app.fetch import Models, at_hand
 from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, started
-from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_memory
-from tokencli.app.world import World, planner_here, seconds_left
+from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_a_driver, is_of_memory
+from tokencli.app.world import World, is_late, planner_here, seconds_left
 from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Machine, Note, Plan, Planned
 from tokencli.engine.client import Engine
-from tokencli.errors import EngineTimeout, TokencliError
+from tokencli.errors import TokencliError
 from tokencli.plan.choose import Wishes
 from tokencli.plan.memory import placed
 from tokencli.plan.planner import Planner
@@ -54,7 +54,7 @@ class _Opening:
         self._planner: Planner | None = None
         self._plan: Plan | None = None
         self._crashed: set[str] = set()  # how plans without a GPU crashed
-        self._last_step = ""
+        self._last_step, self._teaches = "", True
         self._refused: _Refused | None = None
 
     def opened(self) -> Generator[Event, None, Opened]:
@@ -103,8 +103,8 @@ class _Opening:
 
     def _next(self, failure: TokencliError, begun: Started) -> Step:
         """The step after a failed attempt. Raises the failure where there is none."""
-        if isinstance(failure, EngineTimeout):
-            seconds_left(self._deadline, self._world)
+        if is_late(self._deadline, self._world):
+            raise failure
         if is_of_memory(failure):
             step = self._smaller(failure)
         elif self._extra_buffers and begun.engine.crashed_in_first_decode and self._computes_on_the_cpu:
@@ -135,7 +135,7 @@ class _Opening:
             self._once(failure)
         step = self._ladder.after(failure, self._plan, self._wishes)
         if step and on_gpu and self._mode == AS_IT_IS and "vulkan" in (self._world.backends() or ()):
-            self._mode = NO_MATRICES
+            self._mode, self._teaches = NO_MATRICES, is_of_a_driver(failure)
             return Step(step.wishes, f" {NO_MATRICES}")
         if step and step.wishes.gpu_layers == 0:
             self._mode = NO_GPU
@@ -152,7 +152,7 @@ class _Opening:
         """What helped, for the next plan."""
         if self._last_step == _NO_EXTRA_BUFFERS:
             self._verdicts.remember_extra_buffers_crash()
-        if self._last_step == f" {NO_MATRICES}":
+        if self._last_step == f" {NO_MATRICES}" and self._teaches:
             self._verdicts.remember_mode(NO_MATRICES)
         if self._refused:
             name, architecture = self._refused.device.description, plan.model.architecture

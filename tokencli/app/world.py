@@ -135,6 +135,10 @@ def dry_run(engine: Engine, plan: Plan, world: World, deadline: float | None = N
         return engine.dry_run(planned, probe_time(deadline, world))
 
 
+def is_late(deadline: float | None, world: World) -> bool:
+    return deadline is not None and world.now() >= deadline
+
+
 def probe_time(deadline: float | None, world: World) -> float:
     """Seconds that listing devices or a dry run may take. Raises EngineTimeout when the deadline has passed."""
     left = seconds_left(deadline, world)
