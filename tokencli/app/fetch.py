@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
+from tokencli.app.isolation import started
 from tokencli.app.world import World, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
@@ -30,7 +31,7 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
     draft, notes = read_draft(wishes.draft, target, world)
     models = [each for each in (target, draft) if each]
     if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
-        with world.start_engine() as engine:
+        with started(world, wishes).engine as engine:
             planner_here(engine, target, draft, True, None, world).plan(wishes)
         yield from ask_about(missing, world)
     try:

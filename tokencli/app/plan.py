@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
+from tokencli.app.isolation import started
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -46,7 +47,9 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
     draft, notes = read_draft(wishes.draft, target, world)
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
     notes = [*target.notes, *_not_fetched(missing, world), *notes]
-    with world.start_engine() as engine:
+    begun = started(world, wishes)
+    notes += begun.notes
+    with begun.engine as engine:
         if machine_name is None:
             planner = _planner(engine, target, draft, world)
         else:
@@ -103,7 +106,7 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     """
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    with started(world, wishes).engine as engine:
         planner = _planner(engine, target, draft, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
@@ -115,7 +118,7 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
     target = read_model(model, world, wishes.quant)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    with started(world, wishes).engine as engine:
         decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}

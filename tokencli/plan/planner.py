@@ -7,7 +7,20 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Prediction, Profile, Speeds
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    Draft,
+    LoadMode,
+    Machine,
+    Model,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Speeds,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     ALL,
@@ -17,6 +30,7 @@ from tokencli.plan.choose import (
     choose_draft,
     choose_profile,
     is_software,
+    quirks_of,
     rejected_devices,
 )
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
@@ -66,6 +80,7 @@ class Planner:
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
     speeds: Speeds | None = None
+    margin: Callable[[Device], int] = lambda _device: 0
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
@@ -102,17 +117,23 @@ class Planner:
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
         if wishes.cpu_moe is not None and not self.target.info.experts:
             raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = choose_device(self.machine, wishes)
+        quirks = [each for profile in self.profiles for each in profile.quirks]
+        device = choose_device(self.machine, wishes, quirks)
         profile = choose_profile(self.profiles, device, wishes.profile)
         settings = Settings(wishes.flags(), {}, profile)
-        budgets = Budgets.of(self.machine, device, profile)
+        margin = self.margin(device) if device else 0
+        budgets = Budgets.of(self.machine, device, profile, margin)
         plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
         plan = dataclasses.replace(
             plan,
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers,
+            load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
             notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
         )
+        if margin:
+            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
+            plan = _noted(plan, f"{_gib(margin)} of {plan.device} are left free: {earlier}")
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
         if device:
@@ -132,7 +153,7 @@ class Planner:
         else:
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if plan.gpu_layers == 0:
-            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0)
+            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0, load_mode="auto")
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
@@ -249,10 +270,10 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
+    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.threads))
     return Plan(
         model=model,
-        backend=device.id.rstrip("0123456789").lower() if device else "cpu",
+        backend=device.backend if device else "cpu",
         device=device.id if device else None,
         profile=settings.profile.name,
         gpu_layers=0,
@@ -265,13 +286,8 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     )
 
 
-def free_cores(machine: Machine) -> int:
-    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
-    return max(1, machine.cores - round(machine.busy_cores or 0.0))
-
-
 def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
-    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
+    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
         yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
 
 
@@ -282,6 +298,10 @@ def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
         yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
     if not extra_buffers:
         yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+
+
+def _load_mode(quirks: list[Quirk]) -> LoadMode:
+    return next((each.load_mode for each in quirks if each.load_mode != "auto"), "auto")
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:
