@@ -73,6 +73,7 @@ class Machine:
     ram_available_bytes: int
     devices: tuple[Device, ...] = ()
     title: str | None = None
+    busy_cores: float | None = None  # kept busy by other programs now
     cpu: str | None = None
     logical_cpus: int | None = None  # that may be used
     performance_cores: int | None = None  # of `cores`, where some are slower
@@ -91,10 +92,11 @@ class Machine:
 
     @property
     def threads(self) -> int:
-        """Threads that decode best: one per core, and none on slower cores, for which the fast ones would wait
-        (cpu_get_num_math in llama.cpp's common.cpp).
+        """Threads that decode best: one per core, none on slower cores, for which the fast ones would wait (cpu_get_num_math in
+        llama.cpp's common.cpp), and none on cores that other programs keep busy: they would all wait for that one's turn.
         """
-        return self.performance_cores or self.cores
+        fast = self.performance_cores or self.cores
+        return max(1, min(fast, self.cores - round(self.busy_cores or 0.0)))
 
 
 @dataclass(frozen=True, slots=True)

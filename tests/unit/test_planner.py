@@ -227,6 +227,18 @@ def test_flags_go_before_the_profile_and_the_origin_is_told() -> None:
     assert plan(machine()).origins["threads"] == "machine"
 
 
+@pytest.mark.parametrize(("busy", "threads"), [(None, 8), (0.0, 8), (0.4, 8), (0.9, 7), (2.2, 6), (7.9, 1), (30.0, 1)])
+def test_cores_that_other_programs_keep_busy_are_left_to_them(busy: float | None, threads: int) -> None:
+    found = plan(dataclasses.replace(machine(), busy_cores=busy))
+    assert found.threads == threads
+    assert (f"{threads} of 8 cores used: other programs keep {busy} of them busy" in found.notes) == (threads < 8)
+
+
+def test_threads_that_were_asked_for_are_taken_on_a_busy_computer_too() -> None:
+    found = plan(dataclasses.replace(machine(), busy_cores=5.0), threads=8)
+    assert (found.threads, found.notes) == (8, ())
+
+
 def test_a_models_own_limit_bounds_the_default_context_but_not_a_flag() -> None:
     short = ModelFile.of(info(context_trained=2048), "short.gguf", "short")
     default = plan(machine(), target=short)

@@ -18,6 +18,7 @@ from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
+from tokencli.world.load import LoadMeter
 from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
@@ -52,6 +53,7 @@ class World:
     start_safer_engine: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    start_meter: Callable[[int], LoadMeter] = LoadMeter.start
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
@@ -110,10 +112,12 @@ def planner_here(
     engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
 ) -> Planner:
     """What plans for this computer, as the engine sees it."""
+    meter = world.start_meter(engine.process_id)
+    machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
     memory = world.find_verdicts()
     return Planner(
         target,
-        world.read_machine(engine.devices(seconds_left(deadline, world))),
+        dataclasses.replace(machine, busy_cores=meter.busy_cores()),
         settings.read_profiles(world.data),
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,

@@ -129,7 +129,7 @@ class Planner:
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers,
             load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
-            notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
+            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
         )
         if margin:
             earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
@@ -284,6 +284,11 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
         ubatch=settings.take("ubatch"),
         flash_attention=settings.take("flash_attention"),
     )
+
+
+def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
+    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
+        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
 
 
 def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
