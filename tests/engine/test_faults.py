@@ -11,10 +11,11 @@ import pytest
 
 from tokencli import app
 from tokencli.app.isolation import NO_MATRICES
-from tokencli.core import Event, Model, Note, Plan, Planned, Text
+from tokencli.core import Event, Machine, Model, Note, Plan, Planned, Text
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout, OutOfMemory, TokencliError
 from tokencli.plan.choose import Wishes
+from tokencli.world.load import Busy, LoadMeter
 from tokencli.world.verdicts import Verdicts
 
 WORKER = Path(__file__).with_name("faulty_worker.py")
@@ -41,11 +42,21 @@ def verdicts(tmp_path: Path) -> Verdicts:
     return Verdicts(tmp_path / "verdicts.json", "this build", "this driver")
 
 
+def meter(cores: float) -> LoadMeter:
+    """One that sees other programs keep so many cores busy."""
+
+    def read() -> Busy:
+        now = time.monotonic()
+        return Busy(now, cores * now, 0.0)
+
+    return LoadMeter(read, read())
+
+
 @pytest.fixture
 def run(tmp_path: Path, tiny: Callable[..., Model], verdicts: Verdicts) -> Run:
     model = tiny().file
 
-    def start(*faults: str, asleep: bool = False, **wishes: object) -> Told:
+    def start(*faults: str, asleep: bool = False, busy: float = 0.0, **wishes: object) -> Told:
         def engine(environment: Mapping[str, str]) -> Engine:
             command = [sys.executable, "-S", str(WORKER), *faults]
             return Engine(
@@ -59,6 +70,8 @@ def run(tmp_path: Path, tiny: Callable[..., Model], verdicts: Verdicts) -> Run:
             start_safer_engine=engine,
             find_verdicts=lambda: verdicts,
             gpus_asleep=lambda: asleep,
+            read_machine=lambda devices: Machine(4, 8 << 30, 8 << 30, tuple(devices)),
+            start_meter=lambda _pid: meter(busy),
             backends=lambda: ("cpu", "vulkan"),
             probe_seconds=0.7,
             cache=tmp_path / "cache",
@@ -177,6 +190,13 @@ def test_the_second_of_two_plans_around_the_first(run: Run, tmp_path: Path) -> N
     assert second.text == WHOLE
     assert any("may be used there" in note for note in second.notes), second.notes
     (tmp_path / "free").unlink()
+
+
+def test_busy_cores_are_seen_while_the_engine_starts(run: Run) -> None:
+    told = run("slow@devices", busy=2.0)
+    assert told.plan
+    assert told.plan.threads == 2
+    assert told.notes == ["2 of 4 cores used: other programs keep 2.0 of them busy"]
 
 
 # drivers

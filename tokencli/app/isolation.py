@@ -14,6 +14,7 @@ from tokencli.core import Device
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineCrashed, EngineTimeout
 from tokencli.plan.choose import Wishes
+from tokencli.world.load import LoadMeter
 
 _NO_VULKAN = {"GGML_VK_VISIBLE_DEVICES": "", "VK_DRIVER_FILES": os.devnull, "VK_ICD_FILENAMES": os.devnull}
 _NO_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -33,12 +34,15 @@ FORGET = "tokencli doctor --forget tries all of it again"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An engine that has listed its devices, the mode it took, and what there is to say of it. Close the engine later."""
+    """An engine that has listed its devices, the mode it took, what there is to say of it, and what has seen since its start
+    how busy the cores are. Close the engine later.
+    """
 
     engine: Engine
     devices: tuple[Device, ...]
     mode: str
     notes: tuple[str, ...]
+    meter: LoadMeter
 
 
 def started(
@@ -58,6 +62,7 @@ def started(
     failure: EngineCrashed | EngineTimeout | None = None
     for each in _modes(remembered or mode, world):
         engine = world.engine(MODES[each])
+        meter = world.start_meter(engine.process_id)
         try:
             devices = engine.devices(probe_time(deadline, world))
         except (EngineCrashed, EngineTimeout) as error:
@@ -74,7 +79,7 @@ def started(
             notes.append(f"going on {each}")
             if is_of_a_driver(failure) and (hung or any(device.kind != "cpu" for device in devices)):
                 verdicts.remember_mode(each)
-        return Started(engine, tuple(devices), each, tuple(notes))
+        return Started(engine, tuple(devices), each, tuple(notes), meter)
     assert failure
     raise failure
 

@@ -79,7 +79,9 @@ class _Opening:
         self._notes += [note for note in begun.notes if note not in self._notes]
         draft = self._draft if self._wishes.draft != "off" else None
         self._planner = self._plan = None
-        self._planner = planner_here(begun.engine, self._target, draft, self._extra_buffers, self._deadline, self._world)
+        self._planner = planner_here(
+            begun.engine, self._target, draft, self._extra_buffers, self._deadline, self._world, begun.meter
+        )
         self._plan = plan = self._planner.plan(self._wishes)
         yield from self._tell(plan.notes)
         plan = dataclasses.replace(plan, notes=(*self._notes, *plan.notes))

@@ -109,10 +109,16 @@ def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[Model
 
 
 def planner_here(
-    engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
+    engine: Engine,
+    target: ModelFile,
+    draft: ModelFile | None,
+    extra_buffers: bool,
+    deadline: float | None,
+    world: World,
+    meter: LoadMeter | None = None,
 ) -> Planner:
-    """What plans for this computer, as the engine sees it."""
-    meter = world.start_meter(engine.process_id)
+    """What plans for this computer, as the engine sees it. `meter`: begun with the engine, so that it saw a moment."""
+    meter = meter or world.start_meter(engine.process_id)
     machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
     memory = world.find_verdicts()
     return Planner(
