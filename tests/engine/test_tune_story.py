@@ -24,14 +24,15 @@ WISHES = Wishes(threads=1, context=512, device="cpu")
 
 
 class Workers:
-    """Real workers, remembered; with a variable in the environment they are what the test says."""
+    """Real workers, remembered; with a variable in the environment, or after the first, they are what the test says."""
 
-    def __init__(self, with_variable: Callable[[Mapping[str, str]], Engine] = lambda _: Engine()) -> None:
+    def __init__(self, with_variable: Callable[[], Engine] = Engine, after_the_first: Callable[[], Engine] = Engine) -> None:
         self.started: list[Engine] = []
-        self._with_variable = with_variable
+        self._with_variable, self._after_the_first = with_variable, after_the_first
 
     def __call__(self, environment: Mapping[str, str] | None = None) -> Engine:
-        self.started.append(self._with_variable(environment) if environment else Engine())
+        start = self._with_variable if environment else self._after_the_first if self.started else Engine
+        self.started.append(start())
         return self.started[-1]
 
     @property
@@ -46,7 +47,7 @@ def model(tmp_path: Path) -> str:
 
 def world(folder: Path, workers: Workers) -> World:
     return World(
-        start_engine=workers, start_engine_with=workers, cache=folder / "cache", tuned_file=TunedFile(folder / "tuned.toml")
+        start_engine=workers, start_safer_engine=workers, cache=folder / "cache", tuned_file=TunedFile(folder / "tuned.toml")
     )
 
 
@@ -85,7 +86,7 @@ def test_a_dry_run_starts_no_trial(tmp_path: Path, model: str) -> None:
 
 
 def test_a_worker_that_crashes_is_a_failed_trial_with_its_reason(tmp_path: Path, model: str) -> None:
-    workers = Workers(lambda _: Engine(command=[*FAKE, "crash-always"]))
+    workers = Workers(lambda: Engine(command=[*FAKE, "crash-always"]))
     result, _ = finished(tune(Task(model, WISHES, budget=6), world(tmp_path, workers)))
     assert result.outcome
     (failure,) = result.outcome.failures
@@ -134,12 +135,10 @@ def test_prompts_that_cannot_be_used_are_said(tmp_path: Path, model: str) -> Non
 
 
 def test_a_model_that_cannot_be_measured_is_an_error(tmp_path: Path, model: str) -> None:
-    def broken(environment: Mapping[str, str]) -> Engine:
-        return Engine(command=[*FAKE, "crash-always"])
-
-    here = dataclasses.replace(world(tmp_path, Workers()), start_engine_with=broken)
+    workers = Workers(after_the_first=lambda: Engine(command=[*FAKE, "crash-always"]))
     with pytest.raises(EngineError, match="SIGSEGV"):
-        finished(tune(Task(model, WISHES), here))
+        finished(tune(Task(model, WISHES), world(tmp_path, workers)))
+    assert workers.alive == 0
 
 
 def test_forgetting_is_by_name_or_by_the_same_bytes(tmp_path: Path, model: str) -> None:
@@ -170,7 +169,7 @@ class TestTrials:
         engine.close()
 
     def test_a_worker_that_hangs_is_a_failed_trial(self, trials: Callable[..., Trials]) -> None:
-        here = trials(Workers(lambda _: Engine(command=[*FAKE, "silent"])))
+        here = trials(Workers(lambda: Engine(command=[*FAKE, "silent"])))
         here.loaded(Meaning("CPU", {}, {}))
         here.load_seconds = 0.01
         with pytest.raises(TrialFailed, match="did not finish loading"):
@@ -195,11 +194,10 @@ class TestTrials:
 
 
 def test_an_interruption_in_a_load_ends_it_all(tmp_path: Path, model: str) -> None:
-    def interrupted(environment: Mapping[str, str]) -> Engine:
+    def interrupted() -> Engine:
         raise Interrupted("interrupted")
 
-    workers = Workers()
-    here = dataclasses.replace(world(tmp_path, workers), start_engine_with=interrupted)
+    workers = Workers(after_the_first=interrupted)
     with pytest.raises(Interrupted):
-        finished(tune(Task(model, WISHES), here))
+        finished(tune(Task(model, WISHES), world(tmp_path, workers)))
     assert workers.alive == 0

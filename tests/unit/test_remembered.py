@@ -1,12 +1,14 @@
 """Tuned settings between flags and profiles: what they change in a plan, how it is told, and what no longer holds."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from tests.unit.test_planner import CARD, IGPU, PROFILES, TARGET, dry_run, machine
 from tests.unit.test_tuned_file import ENTRY
-from tokencli.app.remembered import Remembered
+from tokencli.app.remembered import Remembered, this_computer
+from tokencli.app.world import World
 from tokencli.core import Device, Machine, Plan
 from tokencli.plan.choose import Wishes
 from tokencli.plan.planner import Planner
@@ -94,3 +96,13 @@ def test_another_device_or_driver_is_one_line_and_changes_nothing(devices: list[
 
 
 IGPU_OF_ENTRY = dataclasses.replace(IGPU, description="AMD Radeon 780M")
+
+
+def test_the_computer_is_its_processor_cores_and_power(tmp_path: Path) -> None:
+    def here(**facts: object) -> str:
+        read = dataclasses.replace(machine(), cpu="AMD Ryzen 7 7840U", **facts)
+        return this_computer(World(read_machine=lambda _: read, cache=tmp_path))
+
+    assert here() == here(on_ac=True) == "AMD Ryzen 7 7840U, 8 cores"
+    assert here(on_ac=False) == "AMD Ryzen 7 7840U, 8 cores, on battery"
+    assert here(cores=1).endswith(", 1 core")

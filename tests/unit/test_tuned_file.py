@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokencli.core import Device
-from tokencli.world.tuned import HEADER, Entry, TunedFile, cpu_name, stamp
+from tokencli.world.tuned import HEADER, Entry, TunedFile, stamp
 
 ENTRY = Entry(
     model="smollm2-135m", identity="ab12", build="0.3.36", computer="AMD EPYC, 2 cores", devices=("Vulkan0 AMD Radeon 780M",),
@@ -109,10 +109,3 @@ def test_devices_are_told_by_name_and_driver() -> None:
     cpu = Device("CPU", "cpu", "AMD EPYC", 1, 1)
     gpu = Device("Vulkan0", "integrated", "AMD Radeon 780M (RADV PHOENIX)", 1, 1)
     assert stamp([gpu, cpu]) == ("Vulkan0 AMD Radeon 780M (RADV PHOENIX)",)
-
-
-def test_the_processor_is_known_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text("processor : 0\nmodel name\t: AMD Ryzen 7 7840U w/ Radeon 780M\nflags : x\n")
-    assert cpu_name(tmp_path) == "AMD Ryzen 7 7840U w/ Radeon 780M"
-    assert cpu_name(tmp_path / "nowhere")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
+from tokencli.app.isolation import started
 from tokencli.app.remembered import draft_wanted
 from tokencli.app.world import World, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
@@ -21,17 +22,18 @@ STOPPED = "the same command goes on where it stopped"
 Models = tuple[ModelFile, ModelFile | None, list[str]]
 
 
-def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, Models]:
-    """The model and the draft asked for, whole and verified on this disk, and why there is no draft where there is none.
+def at_hand(name: str, wishes: Wishes, world: World, *, from_memory: bool = True) -> Generator[Event, None, Models]:
+    """The model and the draft asked for, or (`from_memory`) measured to pay, whole and verified on this disk; and why there is no
+    draft where there is none.
 
     Raises ModelUnavailable; DoesNotFit before anything is downloaded; TokencliError where the user does not want it.
     """
     target = read_model(name, world, wishes.quant, hollow=True)
     yield from (Note(note) for note in target.notes)
-    draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
+    draft, notes = read_draft(draft_wanted(target, wishes, world) if from_memory else wishes.draft, target, world)
     models = [each for each in (target, draft) if each]
     if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
-        with world.start_engine() as engine:
+        with started(world, wishes).engine as engine:
             planner_here(engine, target, draft, True, None, world).plan(wishes)
         yield from ask_about(missing, world)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
+from tokencli.app.isolation import Started, started
 from tokencli.app.remembered import draft_wanted, remembering
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
@@ -48,9 +49,11 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
     world = world if machine_name else remembering(target, world)
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
     notes = [*target.notes, *_not_fetched(missing, world), *notes]
-    with world.start_engine() as engine:
+    begun = started(world, wishes)
+    notes += begun.notes
+    with begun.engine as engine:
         if machine_name is None:
-            planner = _planner(engine, target, draft, world)
+            planner = _planner(begun, target, draft, world)
         else:
             profiles = settings.read_profiles(world.data)
             speeds = settings.read_speeds(world.data)
@@ -63,8 +66,9 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
     return dataclasses.replace(decision, plan=decided), addresses
 
 
-def _planner(engine: Engine, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
-    return planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+def _planner(begun: Started, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
+    extra_buffers = not world.find_verdicts().extra_buffers_crash()
+    return planner_here(begun.engine, target, draft, extra_buffers, None, world, begun.meter)
 
 
 def _with_addresses(plan: Plan, addresses: dict[str, str]) -> Plan:
@@ -106,8 +110,9 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
     world = remembering(target, world)
-    with world.start_engine() as engine:
-        planner = _planner(engine, target, draft, world)
+    begun = started(world, wishes)
+    with begun.engine as engine:
+        planner = _planner(begun, target, draft, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
@@ -119,8 +124,9 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     target = read_model(model, world, wishes.quant)
     draft, notes = read_draft(draft_wanted(target, wishes, world), target, world)
     world = remembering(target, world)
-    with world.start_engine() as engine:
-        decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
+    begun = started(world, wishes)
+    with begun.engine as engine:
+        decided = _with_notes(_planner(begun, target, draft, world).decide(wishes).plan, notes)
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

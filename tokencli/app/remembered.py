@@ -1,7 +1,7 @@
 """How tuned settings come to be used: found by the model's bytes, told in a note, left out where something else is there now."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,11 @@ class Remembered:
     entry: Entry | None
     why_not: str = ""
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables for the engine: set before it is known whether its devices are the same, which only it can tell."""
+        return self.entry.environment if self.entry else {}
+
     def on(self, devices: Sequence[Device]) -> Tuned:
         """What it says for a computer with these devices."""
         if self.entry is None:
@@ -36,15 +41,9 @@ class Remembered:
 
 
 def remembering(target: ModelFile, world: "World") -> "World":
-    """The world with what was measured of the model, and engines with the environment that was fastest."""
+    """The world with what was measured of the model."""
     found = remembered(target, world)
-    if found is None:
-        return world
-    environment = dict(found.entry.environment) if found.entry else {}
-    if not environment:
-        return dataclasses.replace(world, tuned=found)
-    start = world.start_engine_with
-    return dataclasses.replace(world, tuned=found, start_engine=lambda: start(environment))
+    return dataclasses.replace(world, tuned=found) if found else world
 
 
 def draft_wanted(target: ModelFile, wishes: Wishes, world: "World") -> str | None:
@@ -82,8 +81,10 @@ def identity_of(target: ModelFile) -> str:
 
 
 def this_computer(world: "World") -> str:
-    cores = world.read_machine([]).cores
-    return f"{tuned.cpu_name()}, {cores} core{'s' if cores > 1 else ''}"
+    """The processor, its cores and what feeds it: with less power other settings are fastest (report A1-23)."""
+    here = world.read_machine([])
+    power = ", on battery" if here.on_ac is False else ""
+    return f"{here.cpu or 'an unknown processor'}, {here.cores} core{'s' if here.cores > 1 else ''}{power}"
 
 
 def told(entry: Entry) -> str:

@@ -56,6 +56,7 @@ class Trials:
     wishes: Wishes
     world: World
     goal: Goal
+    environment: Mapping[str, str] = field(default_factory=dict)  # what all workers need here
     requests: tuple[Request, ...] = ()
     drifted: dict[_Key, bool] = field(default_factory=dict)  # whether the text is another than at the start
     longest: float | None = None  # seconds of the start's load and answers, the limit of others
@@ -117,7 +118,7 @@ class Trials:
         return running
 
     def _start(self, plan: Plan, environment: Mapping[str, str], key: _Key) -> _Running:
-        engine = self.world.start_engine_with(environment)
+        engine = self.world.engine({**self.environment, **environment})
         try:
             limit = None if self.load_seconds is None else max(_SLOWEST * self.load_seconds, self.least_seconds)
             *_, loaded = engine.load(_deepest(plan), limit)

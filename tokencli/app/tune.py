@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.fetch import at_hand
+from tokencli.app.isolation import MODES, started
 from tokencli.app.measuring import counted, request_of, text_of, timed
 from tokencli.app.remembered import identity_of, this_computer
 from tokencli.app.trials import COSTS, Goal, Trials
@@ -86,11 +87,13 @@ Steps = Generator[Event | Matrix | Tried, None, Result]
 
 def tune(task: Task, world: World) -> Steps:
     """Measure for the budget's seconds, and remember the result. Raises a TokencliError; no worker is left in any case."""
-    target, draft, notes = yield from at_hand(task.model, task.wishes, world)
+    target, draft, notes = yield from at_hand(task.model, task.wishes, world, from_memory=False)
     yield from (Note(note) for note in notes)
-    with world.start_engine() as engine:  # plans, and holds no model
+    begun = started(world, task.wishes)
+    yield from (Note(note) for note in begun.notes)
+    with begun.engine as engine:  # plans, and holds no model
         extra_buffers = not world.find_verdicts().extra_buffers_crash()
-        planner = planner_here(engine, target, draft, extra_buffers, None, world)
+        planner = planner_here(engine, target, draft, extra_buffers, None, world, begun.meter)
         before = planner.plan(task.wishes)
         yield from (Note(note) for note in before.notes)
         found, start = dials(before, planner.machine, _allowed(task, planner))
@@ -98,7 +101,7 @@ def tune(task: Task, world: World) -> Steps:
         yield matrix
         if task.dry_run:
             return Result(task, matrix, before, before, {}, None, None)
-        trials = Trials(planner, task.wishes, world, task.goal)
+        trials = Trials(planner, task.wishes, world, task.goal, MODES[begun.mode])
         try:
             return (yield from _tuned(task, target, trials, matrix))
         finally:
@@ -188,8 +191,8 @@ def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outco
 def _entry(task: Task, target: ModelFile, trials: Trials, outcome: Outcome, best: Meaning) -> Entry:
     machine = trials.planner.machine
     settings = dict(best.settings)
-    if settings.get("draft") == "model":
-        settings["draft"] = task.wishes.draft
+    if settings.get("draft") == "model" and trials.planner.draft:
+        settings["draft"] = trials.planner.draft.model.name
     return Entry(
         model=task.model,
         identity=identity_of(target),

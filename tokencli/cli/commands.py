@@ -10,6 +10,7 @@ import tokencli
 from tokencli.cli import options
 from tokencli.cli.bench import bench_command
 from tokencli.cli.chat import chat_command
+from tokencli.cli.doctor import doctor_command
 from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.tune import tune_command
@@ -100,6 +101,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("plan")(_plan_command(terminal))
     app.command("bench")(bench_command(terminal))
     app.command("tune")(tune_command(terminal))
+    app.command("doctor")(doctor_command(terminal))
     app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 
@@ -177,6 +179,8 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
+        if machine and device == terminal.environ.get("TOKENCLI_DEVICE"):
+            device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
         from tokencli.app import World

@@ -62,7 +62,12 @@ CpuMoe = Annotated[
 Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
 Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
-Device = Annotated[str | None, _option("--device", "NAME", "The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0).")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="NAME", envvar="TOKENCLI_DEVICE", help="The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0)."
+    ),
+]
 Machine = Annotated[str | None, _option("--machine", "NAME|FILE", "Plan for another computer: a snapshot or a .json file.")]
 Check = Annotated[bool, typer.Option("--check", help="Compare the plan with llama.cpp's own dry run, term by term.")]
 Load = Annotated[bool, typer.Option("--load", help="Compare it with a real load and a long prompt instead: reserve and peak.")]

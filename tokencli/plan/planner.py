@@ -7,7 +7,20 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Prediction, Profile, Speeds
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    Draft,
+    LoadMode,
+    Machine,
+    Model,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Speeds,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     ALL,
@@ -17,6 +30,7 @@ from tokencli.plan.choose import (
     choose_draft,
     choose_profile,
     is_software,
+    quirks_of,
     rejected_devices,
     tuned_device,
 )
@@ -67,6 +81,7 @@ class Planner:
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
     speeds: Speeds | None = None
+    margin: Callable[[Device], int] = lambda _device: 0
     tuned: Tuned | None = None
 
     def plan(self, wishes: Wishes) -> Plan:
@@ -104,18 +119,24 @@ class Planner:
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
         if wishes.cpu_moe is not None and not self.target.info.experts:
             raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = choose_device(self.machine, tuned_device(wishes, self.tuned, self.machine))
+        quirks = [each for profile in self.profiles for each in profile.quirks]
+        device = choose_device(self.machine, tuned_device(wishes, self.tuned, self.machine), quirks)
         profile = choose_profile(self.profiles, device, wishes.profile)
         tuned = self.tuned if self.tuned and self.tuned.device in (None, device.id if device else HOST) else None
         settings = Settings(wishes.flags(), tuned.values if tuned else {}, profile)
-        budgets = Budgets.of(self.machine, device, profile)
+        margin = self.margin(device) if device else 0
+        budgets = Budgets.of(self.machine, device, profile, margin)
         plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
         plan = dataclasses.replace(
             plan,
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
+            load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
             notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers), *_told(tuned)),
         )
+        if margin:
+            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
+            plan = _noted(plan, f"{_gib(margin)} of {plan.device} are left free: {earlier}")
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
         if device:
@@ -135,7 +156,7 @@ class Planner:
         else:
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if plan.gpu_layers == 0:
-            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0)
+            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0, load_mode="auto")
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
@@ -252,14 +273,14 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    free, tuned = free_cores(machine), settings.tuned.get("threads")
+    free, tuned = machine.threads, settings.tuned.get("threads")
     threads, settings.origins["threads"] = first_given(
         ("flag", wishes.threads), ("tuned", min(tuned, free) if tuned else None), ("machine", free)
     )
     batch_threads = settings.tuned.get("batch_threads") if wishes.threads is None else None
     return Plan(
         model=model,
-        backend=device.id.rstrip("0123456789").lower() if device else "cpu",
+        backend=device.backend if device else "cpu",
         device=device.id if device else None,
         profile=settings.profile.name,
         gpu_layers=0,
@@ -273,13 +294,8 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     )
 
 
-def free_cores(machine: Machine) -> int:
-    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
-    return max(1, machine.cores - round(machine.busy_cores or 0.0))
-
-
 def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
-    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
+    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
         yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
 
 
@@ -295,6 +311,10 @@ def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
 def _told(tuned: Tuned | None) -> Iterator[str]:
     if tuned and tuned.note:
         yield tuned.note
+
+
+def _load_mode(quirks: list[Quirk]) -> LoadMode:
+    return next((each.load_mode for each in quirks if each.load_mode != "auto"), "auto")
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:

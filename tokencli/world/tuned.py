@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
-import platform
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,15 +175,6 @@ def this_build() -> str:
         return importlib.metadata.version("llama_cpp_python")
     except importlib.metadata.PackageNotFoundError:
         return "none"
-
-
-def cpu_name(root: Path = Path("/")) -> str:
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 def _listed(devices: Sequence[str]) -> str:
