@@ -66,6 +66,14 @@ def test_the_switches_of_a_backend_are_for_its_plans() -> None:
     assert values(ON_CPU)["OMP_WAIT_POLICY"] == ("default", "passive")
 
 
+def test_a_split_is_tried_with_less_on_the_device() -> None:
+    assert "gpu_layers" not in values(ON_IGPU)
+    split = values(dataclasses.replace(ON_IGPU, gpu_layers=8, cpu_moe_layers=3))
+    assert split["gpu_layers"] == (8, 6, 4)
+    assert split["cpu_moe"] == (3, 4)
+    assert "gpu_layers" not in values(ON_CPU)
+
+
 def test_buffers_that_crash_are_not_tried() -> None:
     assert values(ON_CPU)["extra_buffers"] == (True, False)
     assert "extra_buffers" not in values(dataclasses.replace(ON_CPU, extra_buffers=False))

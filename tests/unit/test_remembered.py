@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_planner import CARD, IGPU, PROFILES, TARGET, dry_run, machine
+from tests.unit.test_planner import CARD, IGPU, MIB, PROFILES, TARGET, dry_run, machine
 from tests.unit.test_tuned_file import ENTRY
 from tokencli.app.remembered import Remembered, this_computer
 from tokencli.app.world import World
@@ -62,6 +62,16 @@ def test_what_was_measured_on_one_device_is_not_for_another() -> None:
         assert (plan.device, plan.ubatch) == ("Vulkan0", 512)
         assert "tuned: so" not in plan.notes
     assert planned(ON_CPU, IGPU, device="cpu").ubatch == 128
+
+
+def test_a_split_is_tuned_to_less_on_the_device_never_to_more() -> None:
+    small = dataclasses.replace(CARD, free_bytes=700 * MIB)
+    fits = planned(Tuned("CUDA0", {}), small).gpu_layers
+    assert 1 < fits < TARGET.model.offloadable_layers
+    fewer = planned(Tuned("CUDA0", {"gpu_layers": fits - 1}), small)
+    assert (fewer.gpu_layers, fewer.origins["gpu_layers"]) == (fits - 1, "tuned")
+    assert planned(Tuned("CUDA0", {"gpu_layers": fits + 1}), small).gpu_layers == fits
+    assert planned(Tuned("CUDA0", {"gpu_layers": 1}), small, gpu_layers=2).gpu_layers == 2
 
 
 def test_an_entry_is_told_with_its_gain() -> None:

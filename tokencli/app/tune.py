@@ -132,7 +132,7 @@ def _allowed(task: Task, planner: Planner) -> Allowed:
     if wishes.threads is not None:
         fixed.add("batch_threads")
     if wishes.gpu_layers is not None or wishes.cpu_moe is not None:
-        fixed.add("device")
+        fixed |= {"device", "gpu_layers", "cpu_moe"}
     if wishes.draft == "off" or wishes.draft_tokens is not None:
         fixed.add("draft")
     gpus = [each.id for each in planner.machine.devices if each.kind in ("gpu", "integrated") and not is_software(each)]

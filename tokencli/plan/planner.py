@@ -140,19 +140,19 @@ class Planner:
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
         if device:
-            plan = self._on_device(plan, device, wishes, budgets)
+            plan = self._on_device(plan, device, wishes, budgets, settings)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         plan = _noted(plan, *self._read_again(plan, budgets))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
-    def _on_device(self, plan: Plan, device: Device, wishes: Wishes, budgets: Budgets) -> Plan:
+    def _on_device(self, plan: Plan, device: Device, wishes: Wishes, budgets: Budgets, settings: Settings) -> Plan:
         """The plan with its layers, and its draft where there is room for all of it, on the device."""
         if is_software(device):
             plan = _noted(plan, f"{device.id} is a software device ({device.description})")
         experts = _experts_wanted(wishes, self.target.info)
         if wishes.gpu_layers is None:
-            plan = self._as_much_as_fits(plan, experts, budgets)
+            plan = _as_tuned(self._as_much_as_fits(plan, experts, budgets), wishes, settings)
         else:
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if plan.gpu_layers == 0:
@@ -306,6 +306,16 @@ def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
         yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
     if not extra_buffers:
         yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+
+
+def _as_tuned(plan: Plan, wishes: Wishes, settings: Settings) -> Plan:
+    """The split that was measured to be faster than as much as fits: with less on the device, never with more."""
+    layers, experts = settings.tuned.get("gpu_layers"), settings.tuned.get("cpu_moe")
+    if layers is not None and layers < plan.gpu_layers:
+        plan, settings.origins["gpu_layers"] = dataclasses.replace(plan, gpu_layers=layers), "tuned"
+    if experts is not None and wishes.cpu_moe is None and experts > plan.cpu_moe_layers:
+        plan, settings.origins["cpu_moe"] = dataclasses.replace(plan, cpu_moe_layers=experts), "tuned"
+    return plan
 
 
 def _told(tuned: Tuned | None) -> Iterator[str]:

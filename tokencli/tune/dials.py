@@ -69,6 +69,11 @@ def meaning(choice: Choice, start: Choice, device: str) -> Meaning:
 
 def _every(plan: Plan, machine: Machine, allowed: Allowed) -> Iterator[Dial]:
     yield Dial("device", _with(_as_planned(plan, "device"), allowed.devices), apart=True)
+    if plan.gpu_layers < plan.model.offloadable_layers:  # less than fits: it may be the slower side that gets more
+        yield Dial("gpu_layers", _with(plan.gpu_layers, (3 * plan.gpu_layers // 4, plan.gpu_layers // 2)[: plan.gpu_layers // 4]))
+    if plan.cpu_moe_layers:
+        more = plan.cpu_moe_layers + max(plan.model.layers // 8, 1)
+        yield Dial("cpu_moe", _with(plan.cpu_moe_layers, (min(more, plan.model.layers),)))
     yield Dial("threads", _with(plan.threads, _counts(machine.cores)))
     drafts = [f"{kind}:{depth}" for kind in allowed.drafts for depth in _DEPTHS[kind]]
     yield Dial("draft", _with(_as_planned(plan, "draft"), (OFF, *drafts) if drafts else ()))
@@ -93,6 +98,8 @@ def _as_planned(plan: Plan, name: str) -> Value:
         return f"{plan.draft.kind}:{plan.draft.max_tokens}" if plan.draft else OFF
     if name == "device":
         return plan.device or "CPU"
+    if name == "cpu_moe":
+        return plan.cpu_moe_layers
     if name == "batch_threads":
         return plan.batch_threads or AS_THREADS
     value: Value = getattr(plan, name)

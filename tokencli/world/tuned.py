@@ -27,6 +27,8 @@ def _count(most: int) -> Callable[[Any], bool]:
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "threads": _count(1024),
     "batch_threads": _count(1024),
+    "gpu_layers": _count(10_000),
+    "cpu_moe": _count(10_000),
     "ubatch": _count(1 << 16),
     "flash_attention": lambda value: value in ("auto", "on", "off"),
     "kv_type": lambda value: value in ("f16", "q8_0", "q4_0"),
