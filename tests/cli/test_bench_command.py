@@ -40,6 +40,18 @@ def test_with_a_draft_both_ways_are_measured_in_turn(tokencli: Tokencli, tmp_pat
     assert found["speedup"]["pairs"] == 2
 
 
+def test_an_earlier_report_is_compared_with(tokencli: Tokencli, tmp_path: Path, model: str) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(tokencli("bench", model, *SHORT, "--runs", "1", "--json").stdout)
+    result = tokencli("bench", model, *SHORT, "--runs", "1", "--compare", str(old))
+    assert "plain decode tokens/s" in result.stdout
+    assert result.stdout.rstrip().endswith("too few to tell")
+    other = tokencli("bench", model, "--prompt-tokens", "50", "--tokens", "16", "--runs", "1", "--compare", str(old))
+    assert other.returncode == 2
+    assert one_error_line(other).endswith("--anyway compares them nevertheless")
+    assert tokencli("bench", model, *SHORT, "--runs", "1", "--tokens", "8", "--compare", str(old), "--anyway").returncode == 0
+
+
 def test_a_person_sees_a_table(tokencli: Tokencli, model: str) -> None:
     result = tokencli("bench", model, *SHORT, "--runs", "1")
     assert "64 tokens of prompt, 16 of answer" in result.stdout

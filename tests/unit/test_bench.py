@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.unit.test_app import PLAN
 from tokencli.app.bench import DRAFTED, FIGURES, PLAIN, Ran, Report, Task
+from tokencli.app.bench_compare import Earlier, changes, read_earlier, refuse_another
 from tokencli.app.measuring import prose, text_of
 from tokencli.cli.bench import report_json, report_lines, verdict
 from tokencli.core import Percentiles, Stats
+from tokencli.errors import UsageError
 
 STATS = Stats(512, 0, 128, 1.0, 0.5, 1000.0, 10.0, Percentiles(90.0, 110.0, 150.0), 1.0, 0, 0, 0.1)
 
@@ -23,7 +26,7 @@ def report(*pairs: tuple[float, float | None], interrupted: bool = False) -> Rep
     answers = [
         ran(arm, number, speed) for number, pair in enumerate(pairs, 1) for arm, speed in zip((PLAIN, DRAFTED), pair, strict=True)
     ]
-    return Report(PLAN, Task("target"), 512, tuple(answers), interrupted)
+    return Report(PLAN, Task("target"), 512, "a CPU, 2 cores", "0.3.36", tuple(answers), interrupted)
 
 
 FIVE = report((10, 15), (12, 20), (8, 11), (10, 16), (11, 15))
@@ -92,3 +95,56 @@ def test_json_has_every_answer_and_every_figure_with_its_interval() -> None:
     assert found["speedup"]["pairs"] == 5
     assert len(found["runs"]) == 10
     assert (found["prompt_tokens"], found["tokens"], found["interrupted"]) == (512, 128, False)
+
+
+class TestComparison:
+    SLOW = report((5, 15), (6, 20), (4, 11), (5, 16), (5.5, 15))
+
+    @pytest.fixture
+    def earlier(self, tmp_path: Path) -> Earlier:
+        """What FIVE has written."""
+        file = tmp_path / "old.json"
+        file.write_text(report_json(FIVE))
+        return read_earlier(file)
+
+    def test_figures_are_told_apart_only_by_their_intervals(self, earlier: Earlier) -> None:
+        verdicts = {(each.arm, each.figure): each.verdict for each in changes(self.SLOW, earlier)}
+        assert verdicts[("plain", "decode_tokens_per_second")] == "slower"
+        assert verdicts[("draft", "decode_tokens_per_second")] == "indistinguishable"
+        assert verdicts[("plain", "ttft_seconds")] == "indistinguishable"
+        quick = [dataclasses.replace(each, stats=dataclasses.replace(each.stats, ttft_seconds=0.1)) for each in FIVE.ran]
+        found = changes(dataclasses.replace(FIVE, ran=tuple(quick)), earlier)
+        assert [each.verdict for each in found if each.figure == "ttft_seconds"] == ["faster", "faster"]
+
+    def test_fewer_than_five_answers_tell_nothing(self, earlier: Earlier) -> None:
+        assert {each.verdict for each in changes(report((1, 1), (1, 1)), earlier)} == {"too few to tell"}
+
+    @pytest.mark.parametrize(
+        ("other", "says"),
+        [
+            ({"computer": "another"}, "another computer: a CPU, 2 cores, now another"),
+            ({"prompt_tokens": 100}, "another prompt's length"),
+            ({"task": Task("target", tokens=7)}, "another answer's length"),
+            ({"plan": dataclasses.replace(PLAN, model=dataclasses.replace(PLAN.model, bytes=1))}, "another model's bytes"),
+        ],
+    )
+    def test_what_is_not_the_same_is_refused(self, earlier: Earlier, other: dict[str, object], says: str) -> None:
+        refuse_another(earlier, FIVE)
+        with pytest.raises(UsageError, match=says):
+            refuse_another(earlier, dataclasses.replace(FIVE, **other))
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"arms": 3}', "<html>"])
+    def test_what_is_no_report_is_refused(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(UsageError, match="no report"):
+            read_earlier(tmp_path / "x.json")
+        with pytest.raises(UsageError, match="cannot be read"):
+            read_earlier(tmp_path / "missing.json")
+
+    def test_a_person_and_a_program_get_the_verdicts(self, earlier: Earlier) -> None:
+        compared = dataclasses.replace(self.SLOW, task=Task("target", earlier=earlier))
+        lines = report_lines(compared)
+        assert "  plain decode tokens/s: 10.0 then, 0.50 times now: slower" in lines
+        rows = json.loads(report_json(compared))["compared"]
+        assert {"plain", "draft"} == {row["arm"] for row in rows}
+        assert json.loads(report_json(self.SLOW))["compared"] is None

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 
+from tokencli.app.bench_compare import Earlier, refuse_another
 from tokencli.app.measuring import counted, request_of, text_of, timed
 from tokencli.app.opened import Opened, opened
+from tokencli.app.remembered import this_computer
 from tokencli.app.world import World
 from tokencli.core import Event, Note, Plan, Request, Stats
 from tokencli.engine.client import Engine
 from tokencli.errors import DoesNotFit, Interrupted
 from tokencli.plan.choose import Wishes
 from tokencli.tune.intervals import Interval, Ratio, interval, ratio
+from tokencli.world.tuned import this_build
 
 PLAIN, DRAFTED = "plain", "draft"
 
@@ -24,6 +27,8 @@ class Task:
     prompt_tokens: int = 512
     tokens: int = 128
     runs: int = 5
+    earlier: Earlier | None = None  # what it will be compared with: refused before anything is measured, unless `anyway`
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,10 @@ class Report:
     plan: Plan
     task: Task
     prompt_tokens: int
-    ran: tuple[Ran, ...]
-    interrupted: bool
+    computer: str
+    build: str
+    ran: tuple[Ran, ...] = ()
+    interrupted: bool = False
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -77,7 +84,8 @@ FIGURES: dict[str, Callable[[Stats], float | None]] = {
 def bench(task: Task, world: World) -> Generator[Event | Ran, None, Report]:
     """Load, warm up, then measure answer by answer; an interruption ends it with what was measured.
 
-    Raises a TokencliError; DoesNotFit where the prompt and the answer exceed the context.
+    Raises a TokencliError; DoesNotFit where the prompt and the answer exceed the context, UsageError where an earlier report is
+    of something else.
     """
     result = yield from opened(task.model, task.wishes, world)
     with result.engine as engine:
@@ -87,6 +95,9 @@ def bench(task: Task, world: World) -> Generator[Event | Ran, None, Report]:
             yield Note(
                 f"the prompt has {length} tokens: no text of this model's template and vocabulary has {task.prompt_tokens}"
             )
+        report = Report(result.plan, task, length, this_computer(world), this_build())
+        if task.earlier and not task.anyway:
+            refuse_another(task.earlier, report)
         ran: list[Ran] = []
         try:
             for each in _measured(task, result, request):
@@ -95,7 +106,7 @@ def bench(task: Task, world: World) -> Generator[Event | Ran, None, Report]:
         except (KeyboardInterrupt, Interrupted):
             if not ran:
                 raise
-        return Report(result.plan, task, length, tuple(ran), interrupted=len(ran) < task.runs * len(_arms(result.plan)))
+        return replace(report, ran=tuple(ran), interrupted=len(ran) < task.runs * len(_arms(result.plan)))
 
 
 def _request(task: Task, engine: Engine, plan: Plan) -> Request:
@@ -111,12 +122,10 @@ def _arms(plan: Plan) -> tuple[tuple[str, int | None], ...]:
 
 
 def _measured(task: Task, result: Opened, request: Request) -> Iterable[Ran]:
-    """The order is swapped from pair to pair, so that a machine that slows down favours none. Ends where one is cut."""
+    """The order is swapped from pair to pair, so that a machine that slows down favours none. Raises Interrupted."""
     arms = _arms(result.plan)
     for number in range(task.runs + 1):
         for arm, most in arms if number % 2 else arms[::-1]:
             answer = timed(result.engine, replace(request, max_draft=most))
-            if answer.finish == "cancelled":
-                raise Interrupted("interrupted")
             if number:  # the first round is the warm-up: clocks rise, shaders are compiled
                 yield Ran(arm, number, answer.stats)

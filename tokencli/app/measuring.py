@@ -5,8 +5,9 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from tokencli.core import Done, FinishReason, Message, Request, Sampling, Stats, Text
+from tokencli.core import Done, Message, Request, Sampling, Stats, Text
 from tokencli.engine.client import Engine
+from tokencli.errors import Interrupted
 
 _SUBJECTS = ("The keeper", "A young sailor", "My neighbour", "The teacher", "One of the farmers", "The captain", "Her brother")
 _VERBS = ("mends", "counts", "paints", "remembers", "carries", "sells", "looks for", "writes about", "draws")
@@ -26,11 +27,11 @@ _FILLERS = (" a", " the", ".", ",", " 1", "\n", "a")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer as it was measured; its figures count where it finished by its length."""
+    """One answer as it was measured; `late` where it was cut by the time allowed, so that its figures do not count."""
 
     stats: Stats
     text: str
-    finish: FinishReason
+    late: bool
 
 
 def prose(words: int) -> list[str]:
@@ -67,11 +68,13 @@ def counted(engine: Engine) -> Callable[[str], int]:
 
 
 def timed(engine: Engine, request: Request, timeout: float | None = None) -> Answer:
-    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit."""
+    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit, Interrupted for one cut by Ctrl-C."""
     text = ""
     for event in engine.generate(request, timeout):
         if isinstance(event, Text):
             text += event.text
         elif isinstance(event, Done):
-            return Answer(event.stats, text, event.finish_reason)
+            if event.finish_reason == "cancelled":
+                raise Interrupted("interrupted")
+            return Answer(event.stats, text, event.finish_reason == "timeout")
     raise AssertionError("an answer ends with Done")

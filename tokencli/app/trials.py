@@ -13,7 +13,7 @@ from tokencli.app.measuring import Answer, timed
 from tokencli.app.world import World
 from tokencli.core import Loaded, Plan, Request, Stats
 from tokencli.engine.client import Engine
-from tokencli.errors import DoesNotFit, EngineError, Interrupted, UsageError
+from tokencli.errors import DoesNotFit, EngineError, UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.plan.planner import Planner
 from tokencli.plan.settings import Tuned
@@ -25,17 +25,18 @@ _Key = tuple[str, tuple[str | None, ...] | None, tuple[tuple[str, str], ...]]  #
 _SLOWEST = 8.0  # times the start: a hang, or nothing to wait for
 _SLACK = 0.9  # of the memory: two workers may take so much of what is free
 
-COSTS: dict[Goal, Callable[[Stats], float | None]] = {
-    "decode": lambda stats: 1 / stats.decode_tokens_per_second if stats.decode_tokens_per_second else None,
-    "ttft": lambda stats: stats.ttft_seconds,
-    "turn": lambda stats: _turn(stats),
-}
-
 
 def _turn(stats: Stats) -> float | None:
     if stats.ttft_seconds is None or not stats.decode_tokens_per_second:
         return None
     return stats.ttft_seconds + (stats.tokens - 1) / stats.decode_tokens_per_second
+
+
+COSTS: dict[Goal, Callable[[Stats], float | None]] = {
+    "decode": lambda stats: 1 / stats.decode_tokens_per_second if stats.decode_tokens_per_second else None,
+    "ttft": lambda stats: stats.ttft_seconds,
+    "turn": _turn,
+}
 
 
 @dataclass(slots=True)
@@ -160,9 +161,7 @@ class Trials:
     def _answer(self, running: _Running, plan: Plan, request: Request) -> Answer:
         limit = None if self.longest is None else max(_SLOWEST * self.longest, self.least_seconds)
         answer = timed(running.engine, dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0), limit)
-        if answer.finish == "cancelled":
-            raise Interrupted("interrupted")
-        if answer.finish == "timeout":
+        if answer.late:
             raise TrialFailed(f"an answer took more than {limit:.0f} s")
         return answer
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 PromptTokens = Annotated[int, typer.Option("--prompt-tokens", metavar="N", help="Length of the prompt.")]
 Tokens = Annotated[int, typer.Option("--tokens", metavar="N", help="Length of the answer.")]
+Compare = Annotated[
+    Path | None, typer.Option("--compare", metavar="OLD.json", help="Compare with an earlier --json.", show_default=False)
+]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Compare even with another computer, model or length.")]
 Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Answers to measure, after one to warm up.")]
 
 _LABELS = (
@@ -37,6 +42,8 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         prompt_tokens: PromptTokens = 512,
         tokens: Tokens = 128,
         runs: Runs = 5,
+        compare: Compare = None,
+        anyway: Anyway = False,
         gpu_layers: options.GpuLayers = None,
         cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
@@ -56,9 +63,10 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         options.check_range(("--runs", runs, 1, 1000))
         from tokencli.app import World
         from tokencli.app import bench as story
+        from tokencli.app.bench_compare import read_earlier
 
         wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
-        task = story.Task(model, wishes, prompt_tokens, tokens, runs)
+        task = story.Task(model, wishes, prompt_tokens, tokens, runs, read_earlier(compare) if compare else None, anyway)
         world = World(confirm=lambda what: terminal.confirm(what, yes))
         report = _followed(story.bench(task, world), terminal, quiet or as_json)
         terminal.stdout.write(report_json(report) + "\n" if as_json else "".join(f"{line}\n" for line in report_lines(report)))
@@ -104,7 +112,22 @@ def report_lines(report: "Report") -> list[str]:
     count = min((sum(each.arm == arm for each in report.ran) for arm in report.arms), default=0)
     few = "" if count >= 5 else ", too few for an interval that holds the median with 90 %: smallest and largest"
     cut = ", interrupted" if report.interrupted else ""
-    return [*lines, f"median (interval) of {count} answers each{few}{cut}"]
+    return [*lines, f"median (interval) of {count} answers each{few}{cut}", *_compared_lines(report)]
+
+
+def _compared_lines(report: "Report") -> list[str]:
+    from tokencli.app.bench_compare import changes
+
+    earlier = report.task.earlier
+    if earlier is None:
+        return []
+    labels = {key: (label, digits) for key, label, digits in _LABELS}
+    lines = [f"against {earlier.file}:"]
+    for each in changes(report, earlier):
+        label, digits = labels[each.figure]
+        ratio = f"{each.now.median / each.then.median:.2f} times" if each.then.median else "-"
+        lines.append(f"  {each.arm} {label}: {each.then.median:.{digits}f} then, {ratio} now: {each.verdict}")
+    return lines
 
 
 def verdict(low: float, high: float) -> str:
@@ -117,6 +140,7 @@ def verdict(low: float, high: float) -> str:
 def report_json(report: "Report") -> str:
     """`bench --json`: figures by arm, each with its interval, and all answers behind them."""
     from tokencli.app.bench import FIGURES
+    from tokencli.app.bench_compare import changes
 
     arms = {}
     for arm in report.arms:
@@ -126,10 +150,13 @@ def report_json(report: "Report") -> str:
         "plan": plan_json(report.plan),
         "prompt_tokens": report.prompt_tokens,
         "tokens": report.task.tokens,
+        "computer": report.computer,
+        "build": report.build,
         "arms": arms,
         "speedup": dataclasses.asdict(report.speedup) if report.speedup else None,
         "runs": [{"arm": each.arm, "number": each.number, "stats": stats_json(each.stats)} for each in report.ran],
         "interrupted": report.interrupted,
+        "compared": [dataclasses.asdict(each) for each in changes(report, report.task.earlier)] if report.task.earlier else None,
     }
     return json.dumps(value, ensure_ascii=False)
 

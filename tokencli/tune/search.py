@@ -143,12 +143,12 @@ class Search:
 
     def outcome(self) -> Outcome:
         best, gain, confirmed = self._chosen()
-        kept = [each for each in self._mattered if best.get(each.dial) == each.value]
+        kept = {each.dial: each for each in self._mattered if best.get(each.dial) == each.value}
         return Outcome(
             best=best,
             gain=gain,
             confirmed=confirmed,
-            mattered=tuple(sorted(kept, key=lambda each: -each.ratio.median)),
+            mattered=tuple(sorted(kept.values(), key=lambda each: -each.ratio.median)),
             failures=tuple(Failure(dial, value, reasons[-1]) for (dial, value), reasons in self._failures.items()),
             trials=self._trials,
             seconds=self.now() - self._began,
@@ -268,7 +268,7 @@ class Search:
     def _told_apart(self, race: Race[Choice]) -> Ratio | None:
         """The leader's gain over the start where its interval lies above 1."""
         gain = race.gain(race.leader, self.start) if race.leader else None
-        return gain if gain and race.rounds >= _FEWEST_FINAL_ROUNDS and gain.low > 1 else None
+        return gain if gain and gain.pairs >= _FEWEST_FINAL_ROUNDS and gain.low > 1 else None
 
     def _chosen(self) -> tuple[Choice, Ratio | None, bool]:
         race = self._final
