@@ -1,4 +1,4 @@
-"""Speculation that never loses, on a virtual clock: the controller against plain decoding, every fixed depth, and what others do."""
+"""Speculation that never loses, on a virtual clock: the controller against plain decoding, every fixed depth, and others' ways."""
 
 import dataclasses
 import itertools
@@ -26,6 +26,7 @@ from tokencli.decode.depth import Choice, Controller, Round
 from tokencli.decode.estimates import Tuning
 
 TOKENS = 256
+USUAL = Tuning()
 SEEDS = range(6)
 BY_NAME = {world.name: world for world in WORLDS}
 OPPONENTS: dict[str, Callable[[int], Player]] = {
@@ -52,12 +53,12 @@ def speed(name: str, player: str) -> float:
 
 
 @cache
-def ours(name: str, tuning: Tuning = Tuning()) -> float:
+def ours(name: str, tuning: Tuning = USUAL) -> float:
     return plain(name) / mean_seconds(BY_NAME[name], lambda _seed: Ours(BY_NAME[name], None, tuning))
 
 
 @cache
-def ours_warm(name: str, tuning: Tuning = Tuning()) -> float:
+def ours_warm(name: str, tuning: Tuning = USUAL) -> float:
     """With the state of another answer of twice the length, through JSON."""
     before = Ours(BY_NAME[name], None, tuning)
     seconds_per_token(BY_NAME[name], before, seed=1000, tokens=2 * TOKENS)
@@ -102,7 +103,7 @@ def test_better_than_every_opponent(opponent: str) -> None:
 @pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(Tuning) if each.name != "first_guess"])
 def test_no_constant_decides(field: str, factor: float) -> None:
     """Halved or doubled, each still loses at most a hundredth more than promised, and keeps most of the gain."""
-    tuning = dataclasses.replace(Tuning(), **{field: factor * getattr(Tuning(), field)})
+    tuning = dataclasses.replace(USUAL, **{field: factor * getattr(USUAL, field)})
     some = ("random draft, dear", "one memory bus", "the original for the F16 target", "code, then prose", "drifting")
     assert min(ours(name, tuning) for name in some) >= 0.96
     assert statistics.fmean(ours(name, tuning) for name in some) >= 0.95 * statistics.fmean(ours(name) for name in some)
@@ -142,7 +143,7 @@ def test_a_look_reads_no_more_of_a_long_text_than_it_can_pay_for() -> None:
 
 
 def test_a_change_of_content_is_noticed() -> None:
-    """Code up to 160, then prose: within thirty tokens it costs hardly more than plain decoding again, and back in code it gains."""
+    """Code up to 160, then prose: within thirty tokens it costs hardly more than plain decoding; back in code it gains."""
 
     def seconds(first: int, last: int) -> float:
         found, at = [], 0

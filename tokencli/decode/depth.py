@@ -2,6 +2,8 @@
 measured. Nothing guessed is one of the choices. Pure: is told what rounds took, has no clock, knows no engine.
 """
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,12 +88,23 @@ class Controller:
     def export(self) -> dict[str, Any]:
         """All that the next controller for the same models needs: numbers in lists, for JSON."""
         return {
+            "most": self.most,
             "passes": self._passes.export(),
             "rest": [each.pair for each in self._rest],
             "prompt": self._prompt.pair,
             "sources": {name: source.export() for name, source in self._sources.items()},
             "rounds": self._rounds,
         }
+
+    @classmethod
+    def going_on(cls, most: int, sources: Mapping[str, float], state: object) -> "Controller":
+        """From a state that may be damaged or of other models: then a new one."""
+        with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
+            if isinstance(state, Mapping) and state["most"] == most and set(state["sources"]) == set(sources):
+                found = cls(most, sources, state)
+                if _same_shape(found.export(), cls(most, sources).export()):
+                    return found
+        return cls(most, sources)
 
     # before a round
 
@@ -248,6 +261,15 @@ class Controller:
 
 
 _SLIGHT = 0.1  # a first guess of a time counts as a tenth of a measurement: it is forgotten with the first
+
+
+def _same_shape(found: Any, wanted: Any) -> bool:
+    """Whether two values of JSON have the same keys and lengths, and finite numbers in the same places."""
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(_same_shape(found[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(_same_shape, found, wanted))
+    return math.isfinite(found) and found >= 0
 
 
 class _Source:

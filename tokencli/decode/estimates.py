@@ -1,5 +1,6 @@
 """Running estimates of what speculation costs and brings: ratios of totals that forget. Pure: is told durations, has no clock."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def _filled(known: Mapping[int, float], slope: float, count: int) -> list[float]
     places = list(known)
     first, last = places[0], places[-1]
     table = [max(known[first] - slope * (first - at), known[first] / (1 + first)) for at in range(first)]
-    for left, right in zip(places, places[1:], strict=False):
+    for left, right in itertools.pairwise(places):
         step = (known[right] - known[left]) / (right - left)
         table += [known[left] + step * (at - left) for at in range(left, right)]
     return table + [known[last] + slope * (at - last) for at in range(last, count)]

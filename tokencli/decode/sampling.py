@@ -45,6 +45,11 @@ def candidates(logits: Floats, sampling: Sampling) -> Candidates:
     return Candidates(ids, scaled - np.log(np.exp(scaled).sum()))
 
 
+def probability(logits: Floats, token: int) -> float:
+    """What the model itself gives a token, before any sampling: its share of the softmax."""
+    return float(1 / np.exp(logits - logits[token]).sum(dtype=np.float64))
+
+
 def pick(choice: Candidates, seed: int, position: int) -> int:
     """The token for `position`: the Gumbel-max trick, argmax(log p + noise), draws exactly from the candidates' distribution."""
     if len(choice.ids) == 1:

@@ -56,7 +56,7 @@ class Worker:
             case "dry_run":
                 self._dry_run(request, wire.plan(message["plan"]))
             case "load":
-                self._load(request, wire.plan(message["plan"]))
+                self._load(request, wire.plan(message["plan"]), message.get("pace"))
             case "generate":
                 self._generate(request, wire.request(message["request"]))
             case "count":
@@ -69,12 +69,12 @@ class Worker:
     def _dry_run(self, request: int, plan: Plan) -> None:
         self._write(wire.line(request, **{"is": "Sizes"}, dry_run=dry_run(self._llama, self._log, plan)))
 
-    def _load(self, request: int, plan: Plan) -> None:
+    def _load(self, request: int, plan: Plan, pace: object) -> None:
         if self._pair:
             self._pair.close()
             self._pair = None
         testing = functools.partial(self._write, wire.line(request, **{"is": "Testing"}))
-        self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing)
+        self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing, pace)
         gc.collect()
         gc.freeze()  # what is loaded stays: no later collection needs to look at it between two tokens
         self._tell(request, self._pair.loaded)
@@ -107,18 +107,25 @@ class Worker:
         reply = _reply(target.vocabulary, wanted, prompt)
         drafter = pair.drafter(wanted)
         notes = list(prompt.notes)
+        read = target.seconds
         if self._prefill(request, target, tokens, prompt.settled):
             meter.prefilled()
-            before = pair.engine_seconds
+            if pair.controller:
+                pair.controller.prompt_read(len(tokens) - kept, target.seconds - read)
+            verified, drafted = pair.engine_seconds
             if self._decode(request, wanted, tokens, reply, drafter, meter):
                 notes.append(f"the reasoning was closed after {wanted.max_thinking} tokens, as asked for")
                 self._decode(request, dataclasses.replace(wanted, max_thinking=None), tokens, reply, drafter, meter)
-            meter.engine_seconds(pair.engine_seconds - before)
+            verify, draft = pair.engine_seconds
+            meter.engine_seconds(verify - verified, draft - drafted)
         self._send_text(request, reply.end(self._cancelled.get(request, "length")))
         assert reply.finish is not None
         if drafter.failure:
             notes.append(f"without the draft from then on: {drafter.failure}")
-        self._tell(request, Done(reply.finish, meter.stats(), tuple(notes), reuse.why if reuse else None))
+        stats = meter.stats()
+        notes += pair.paces_told(stats)
+        pace = pair.controller.export() if pair.controller else None
+        self._tell(request, Done(reply.finish, stats, tuple(notes), reuse.why if reuse else None, pace))
 
     def _count(self, request: int, wanted: Request) -> None:
         if self._pair is None:

@@ -73,11 +73,12 @@ def choose_draft(settings: Settings, draft: ModelFile | None) -> Draft | None:
     """The draft of the plan, on the CPU so far. A model is only taken when it was asked for and found fit."""
     wanted = settings.take("draft")
     depth = settings.take("draft_tokens")
+    adaptive = settings.origins["draft_tokens"] != "flag"
     if draft:
-        return Draft("model", draft.model.file, None, depth, 0.0)
+        return Draft("model", draft.model.file, None, depth, 0.0, adaptive)
     if wanted == "auto":
         wanted, settings.origins["draft"] = settings.profile.draft, "profile"
-    return Draft("ngram", None, None, depth, 0.0) if wanted == "ngram" else None
+    return Draft("ngram", None, None, depth, 0.0, adaptive) if wanted == "ngram" else None
 
 
 def is_software(device: Device) -> bool:
