@@ -1,4 +1,4 @@
-"""Speculation that never loses, on a virtual clock: the controller against plain decoding, every fixed depth, and others' ways."""
+"""Speculation that never loses, on a virtual clock: the controller against plain decoding, fixed depths, and others' ways."""
 
 import dataclasses
 import itertools

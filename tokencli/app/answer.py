@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tokencli.app.opened import opened
+from tokencli.app.pace import keeping_pace
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Done, Event, Message, Note, Request, Sampling
 from tokencli.errors import UsageError
@@ -24,11 +25,23 @@ class Question:
     timeout: float | None = None
     stop: tuple[str, ...] = ()
     show_draft: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
 
     @property
     def request(self) -> Request:
         system = (Message("system", self.system),) if self.system else ()
-        return Request((*system, Message("user", self.prompt)), self.sampling, self.max_tokens, self.stop, self.show_draft)
+        bound = self.grammar is not None or self.json_schema is not None
+        return Request(
+            (*system, Message("user", self.prompt)),
+            self.sampling,
+            self.max_tokens,
+            self.stop,
+            self.show_draft,
+            thinking="off" if bound else "on",  # reasoning is no part of what the grammar allows
+            grammar=self.grammar,
+            json_schema=self.json_schema,
+        )
 
 
 def random_seed() -> int:
@@ -51,7 +64,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
     deadline = None if question.timeout is None else world.now() + question.timeout
     result = yield from opened(question.model, question.wishes, world, deadline)
     with result.engine as engine:
-        for event in engine.generate(question.request, seconds_left(deadline, world)):
+        events = engine.generate(question.request, seconds_left(deadline, world))
+        for event in keeping_pace(events, result.plan, world):
             if isinstance(event, Done):
                 yield from (Note(note) for note in event.notes)
             yield event

@@ -9,6 +9,7 @@ from tokencli.app.chat_settings import ChatSettings
 from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
 from tokencli.app.opened import Opened, opened
+from tokencli.app.pace import keeping_pace
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Event, Plan, Request
 from tokencli.engine.known_templates import TEMPLATES
@@ -58,7 +59,8 @@ class ChatEngine:
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        return self._opened.engine.generate(request, seconds_left(self._deadline, self._world))
+        events = self._opened.engine.generate(request, seconds_left(self._deadline, self._world))
+        return keeping_pace(events, self._opened.plan, self._world)
 
     def count(self, request: Request) -> int:
         assert self._opened

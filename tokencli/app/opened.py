@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from tokencli.app.pace import known_pace
 from tokencli.app.world import World, planner_here, read_draft, read_model, seconds_left
 from tokencli.core import OWN_TEMPLATE, Event, Loaded, Note, Plan, Planned
 from tokencli.engine.client import Engine
@@ -49,7 +50,7 @@ class _Attempt:
 
     def _load(self, engine: Engine, plan: Plan) -> Generator[Event, None, Opened]:
         result = None
-        for event in engine.load(plan, seconds_left(self.deadline, self.world)):
+        for event in engine.load(plan, seconds_left(self.deadline, self.world), known_pace(plan, self.world)):
             yield event
             if isinstance(event, Loaded):
                 placed = as_loaded(plan, event, self.has_template)

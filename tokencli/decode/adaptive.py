@@ -67,7 +67,8 @@ class Adaptive:
         if done is None:
             return
         accepted = len(tokens) - done.length - 1
-        if not 0 <= accepted <= len(done.draft) or list(done.draft[:accepted]) != list(tokens[done.length : done.length + accepted]):
+        stood = list(tokens[done.length : done.length + accepted])
+        if not 0 <= accepted <= len(done.draft) or list(done.draft[:accepted]) != stood:
             return  # somebody else wrote on: the end of the reasoning
         verify, spent = self._target_seconds() - done.verified, done.spent
         rest = max(0.0, now - done.asked_at - verify - spent.reading - spent.drafting)

@@ -152,7 +152,8 @@ class Controller:
 
     def prompt_read(self, tokens: int, seconds: float) -> None:
         """The target has read so much of a prompt: by that the draft's reading is estimated before it was ever timed."""
-        self._prompt.add(seconds, tokens, 1.0)
+        if tokens >= SHORTEST_TAIL:
+            self._prompt.add(seconds, tokens, 1.0)
 
     def learn(self, done: Round) -> None:
         plain = self.plain_seconds if self._passes.known else done.seconds

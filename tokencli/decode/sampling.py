@@ -90,7 +90,7 @@ def _truncated(logits: Floats, top: float, sampling: Sampling) -> Ids:
     total = None if limited else _total(logits, top, sampling)
     while True:
         look = min(look, everything)
-        ids = _largest(logits, look)
+        ids = largest(logits, look)
         weights = np.exp(logits[ids].astype(np.float64) - top)
         kept = _kept(weights, float(weights.sum()) if total is None else total, sampling)
         if kept < len(ids) or limited or look == everything:
@@ -113,7 +113,7 @@ def _kept(weights: npt.NDArray[np.float64], total: float, sampling: Sampling) ->
     return max(1, min(kept, len(weights)))
 
 
-def _largest(logits: Floats, count: int) -> Ids:
+def largest(logits: Floats, count: int) -> Ids:
     """Ids of the `count` largest logits, largest first, ties by id.
 
     The vocabulary is cut into strided groups, so that their maxima are one fast pass. The count-th largest of them is a lower

@@ -101,9 +101,7 @@ class Engine:
         (message,) = self._ask("dry_run", timeout=timeout, plan=plan)
         return wire.dry_run(message["dry_run"])
 
-    def load(
-        self, plan: core.Plan, timeout: float | None = None, pace: Mapping[str, Any] | None = None
-    ) -> Iterator[core.Event]:
+    def load(self, plan: core.Plan, timeout: float | None = None, pace: Mapping[str, Any] | None = None) -> Iterator[core.Event]:
         """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile.
 
         `pace`: what the Done of an earlier answer told of the same models.

@@ -26,7 +26,6 @@ from tokencli.engine.model import LoadedModel, Opening
 from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
-
 _TELLING = 8  # fewer rounds say little
 
 
