@@ -25,11 +25,8 @@ def engine(smollm2: Model) -> Engine:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_an_answer_is_valid_against_its_schema(engine: Engine, name: str, temperature: float) -> None:
     schema = SCHEMAS[name]
-    text, _, done = answer(
-        engine.generate(
-            ask("Tell me about Ann, in JSON.", temperature=temperature, max_tokens=LONG, json_schema=json.dumps(schema))
-        )
-    )
+    wanted = ask("Tell me about Ann, in JSON.", temperature=temperature, max_tokens=LONG, json_schema=json.dumps(schema))
+    text, _, done = answer(engine.generate(wanted))
     if done.finish_reason == "length":  # a small model may go on with digits or a map for long: what is there is a beginning
         assert name in ("a map", "a tree", "either", "a person")
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokencli.cli.answer import PlainView
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind
+from tokencli.core import Done, Gain, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
@@ -18,7 +18,8 @@ _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 class RunView:
     """Shows the events of one `run` as they come. The answer goes to stdout; everything else to stderr.
 
-    `with_chart`: how the draft did, on stderr, even when it is quiet. With `as_json` nothing is shown but progress, and `close` prints the one object. With `quiet` stderr gets only errors.
+    With `as_json` nothing is shown but progress, and `close` prints the one object. With `quiet` stderr gets only errors.
+    `with_chart`: how the draft did, on stderr in any case.
     """
 
     def __init__(self, terminal: Terminal, *, quiet: bool, as_json: bool, with_chart: bool = False) -> None:
@@ -179,14 +180,17 @@ def chart(stats: Stats) -> list[str]:
     bars = "".join(_BARS[round((len(_BARS) - 1) * depth / deepest)] if depth else " " for depth in stats.depths)
     seconds = (stats.draft_seconds or 0.0, stats.verify_seconds or 0.0, stats.python_seconds or 0.0)
     shares = [f"{100 * each / (sum(seconds) or 1.0):.0f} %" for each in seconds]
-    gain = stats.gain
     return [
         f"depth  |{bars}| up to {deepest:g} guesses at once, {_number(stats.accepted_length, 1)} of them right",
         f"time   draft {shares[0]}, verify {shares[1]}, Python {shares[2]}",
-        f"gain   {gain.value:.2f}x plain decoding ({gain.low:.2f} to {gain.high:.2f}, by {gain.plain_rounds} rounds without a draft)"
-        if gain
-        else "gain   unknown: too few rounds went without a draft",
+        f"gain   {_gain(stats.gain)}",
     ]
+
+
+def _gain(gain: Gain | None) -> str:
+    if gain is None:
+        return "unknown: too few rounds went without a draft"
+    return f"{gain.value:.2f}x plain decoding ({gain.low:.2f} to {gain.high:.2f}, by {gain.plain_rounds} rounds without a draft)"
 
 
 def error_line(error: TokencliError) -> str:

@@ -35,7 +35,7 @@ class LogitsDecoder(Decoder, Protocol):
 
 
 class Constrained:
-    """A Decoder whose candidates are those of the grammar. Made after the prompt was decoded; asked row by row, from the first."""
+    """A Decoder whose candidates are those of the grammar: asked row by row, the prompt decoded elsewhere."""
 
     def __init__(self, decoder: LogitsDecoder, grammar: Grammar, sampling: Sampling) -> None:
         self._decoder, self._grammar, self._sampling = decoder, grammar, sampling

@@ -48,11 +48,9 @@ def check_schema(text: str) -> None:
 def grammar_of(text: str) -> str:
     """The grammar of a schema's text. Raises UsageError: not JSON, or with a keyword that is not known here."""
     try:
-        schema = json.loads(text)
+        return _Rules(json.loads(text)).text()
     except ValueError as error:
         raise UsageError(f"the JSON schema is not JSON: {error}", "check the file of --json-schema") from None
-    try:
-        return _Rules(schema).text()
     except RecursionError:
         raise UsageError("the JSON schema is nested too deeply", "make it simpler") from None
 

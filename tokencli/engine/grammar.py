@@ -19,7 +19,8 @@ class NativeGrammar:
     def __init__(self, llama: Any, vocabulary: Any, text: str) -> None:
         """`vocabulary`: llama.cpp's. Raises UsageError for a grammar that does not parse."""
         self._llama = llama
-        self._sampler = llama.llama_sampler_init_grammar(vocabulary, text.encode(), b"root")
+        given = text.strip().encode()  # an empty one would allow everything
+        self._sampler = llama.llama_sampler_init_grammar(vocabulary, given, b"root") if given else None
         if not self._sampler:
             raise UsageError("llama.cpp cannot read the grammar", "it must be GBNF, with a rule named root")
         weakref.finalize(self, llama.llama_sampler_free, self._sampler)
@@ -30,7 +31,8 @@ class NativeGrammar:
         pointer = data.ctypes.data_as(ctypes.POINTER(self._llama.llama_token_data))
         array = self._llama.llama_token_data_array(data=pointer, size=len(ids), selected=-1, sorted=False)
         self._llama.llama_sampler_apply(self._sampler, ctypes.byref(array))
-        return np.isfinite(data["logit"])
+        finite: npt.NDArray[np.bool_] = np.isfinite(data["logit"])
+        return finite
 
     def accept(self, token: int) -> None:
         self._llama.llama_sampler_accept(self._sampler, token)
