@@ -13,7 +13,8 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conversation_bench import conversation
+from conversation_bench import conversation, rendering
+from download_bench import download
 from measure import interleaved, ratio
 from speculation_bench import speculation
 
@@ -24,6 +25,8 @@ from tokencli.world import catalogue, gguf_file
 application = typer.Typer(help=__doc__, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 application.command()(speculation)
 application.command()(conversation)
+application.command()(rendering)
+application.command()(download)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

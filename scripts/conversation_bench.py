@@ -1,15 +1,22 @@
 """What `scripts/bench conversation` measures: a later turn of a conversation whose memory is kept, here and on disk."""
 
+import contextlib
+import os
+import pty
+import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import ratio
+from measure import interleaved, ratio
 
 from tokencli.app.chat import Chat, ChatWishes
 from tokencli.app.world import World
+from tokencli.cli.answer import answer_view
+from tokencli.cli.terminal import Terminal
 from tokencli.core import Done, Event, Planned, Sampling, Text
 from tokencli.plan.choose import Wishes
 from tokencli.world.sessions import Sessions
@@ -76,3 +83,62 @@ def _turn(events: Iterator[Event]) -> Turn:
     assert isinstance(done, Done)
     assert done.stats.ttft_seconds is not None
     return Turn(text, done.stats.ttft_seconds, done.stats.prompt_tokens, done.stats.cached_tokens)
+
+
+_LONG = "Write a long text in Markdown about the sea: headings, lists, a table and a Python function."
+
+
+def rendering(pairs: int = 7, tokens: int = 200) -> None:
+    """What showing an answer as Markdown costs: in the worker's token loop, and of the command's own processor time."""
+    with tempfile.TemporaryDirectory() as folder, _screen() as terminal:
+        for threads in (1, 2):
+            chat = _open(Path(folder) / str(threads), tokens, threads)
+            with chat:
+                shown, unshown = interleaved(lambda: _shown(chat, terminal), lambda: _shown(chat, None), pairs)  # noqa: B023
+            for which, what in enumerate(("the worker's time outside llama_decode", "the command's own processor time")):
+                figures = f"{_median_of(shown, which):.3f} shown, {_median_of(unshown, which):.3f} not shown"
+                print(f"{threads} thread(s), {what}, ms a token: {figures} (medians of {pairs})")
+
+
+def _median_of(measured: list[tuple[float, float]], which: int) -> float:
+    return statistics.median(each[which] for each in measured)
+
+
+def _open(folder: Path, tokens: int, threads: int) -> Chat:
+    world = World(open_sessions=lambda: Sessions.open(folder / "s.db"), open_states=lambda: States(folder / "states"))
+    wishes = Wishes(context=4096, draft="off", threads=threads)
+    chat = Chat(ChatWishes("smollm2-135m", wishes, Sampling(temperature=0), max_tokens=tokens), world)
+    for _ in chat.open():
+        pass
+    return chat
+
+
+def _shown(chat: Chat, terminal: Terminal | None) -> tuple[float, float]:
+    """One answer; milliseconds a token outside llama_decode in the worker, and of this process's processor time."""
+    view = answer_view(terminal) if terminal else None
+    before, done = time.process_time(), None
+    for event in chat.say(_LONG):
+        if isinstance(event, Text) and view:
+            view.feed(event.kind, event.text)
+        done = event
+    if view:
+        view.finish()
+    chat.undo()
+    assert isinstance(done, Done)
+    assert done.stats.overhead_ms_per_token is not None
+    return done.stats.overhead_ms_per_token, 1000 * (time.process_time() - before) / done.stats.tokens
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Terminal]:
+    """A terminal that somebody reads."""
+    master, slave = pty.openpty()
+    threading.Thread(target=_read_all, args=(master,), daemon=True).start()
+    with os.fdopen(slave, "w", encoding="utf-8") as stream:
+        yield Terminal(stream, stream, stream, {"TERM": "xterm"})
+
+
+def _read_all(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(descriptor, 65536):
+            pass

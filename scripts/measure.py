@@ -4,6 +4,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,10 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     return Ratio(statistics.median(ratios), ratios[skip], ratios[-1 - skip], len(ratios))
 
 
-def interleaved(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[list[float], list[float]]:
+def interleaved(first: Callable[[], T], second: Callable[[], T], pairs: int) -> tuple[list[T], list[T]]:
     """Measure both in turn, the order swapped from pair to pair, after one of each as warm-up."""
     first(), second()
-    results: tuple[list[float], list[float]] = ([], [])
+    results: tuple[list[T], list[T]] = ([], [])
     for index in range(pairs):
         order = ((0, first), (1, second)) if index % 2 == 0 else ((1, second), (0, first))
         for side, measure in order:

@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,18 @@ class Scene:
     until: str | None = None
 
 
-SCENES = {"plan": Scene("tokencli plan smollm2-135m --machine cuda-6gb-16gb --context 131072")}
+SCENES = {
+    "plan": Scene("tokencli plan smollm2-135m --machine cuda-6gb-16gb --context 131072"),
+    "chat": Scene(
+        "tokencli chat smollm2-135m --temperature 0 --max-tokens 160",
+        (
+            (">>>", "Write a Python function that adds two numbers. Use a Markdown code block."),
+            ("tokens/s |", "Now give me a short bullet list of what it does."),
+            ("tokens/s |", "/stats"),
+        ),
+        until="memory",
+    ),
+}
 
 
 class _Screen(pyte.HistoryScreen):
@@ -79,18 +91,23 @@ def main() -> None:
 
 def _write(scene: Scene, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg(played(scene)), "utf-8")
+    with tempfile.TemporaryDirectory() as data:  # a picture shows nobody's conversations
+        path.write_text(svg(played(scene, data)), "utf-8")
     print(path)
 
 
-def played(scene: Scene) -> pyte.HistoryScreen:
-    """The screen at the end of a scene, below a prompt with the command. Raises SystemExit where it did not come to that."""
+def played(scene: Scene, data: str) -> pyte.HistoryScreen:
+    """The screen at the end of a scene, below a prompt with the command; `data`: the folder for what the program keeps.
+
+    Raises SystemExit where it did not come to that.
+    """
     screen = _Screen(COLUMNS, ROWS, history=1000)
     stream = pyte.ByteStream(screen)
     stream.feed(f"\x1b[1m$ {scene.command}\x1b[0m\r\n".encode())
     program, *arguments = shlex.split(scene.command)
     command = [sys.executable, "-m", "tokencli", *arguments] if program == "tokencli" else [program, *arguments]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+    window = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+    environment = {**os.environ, **window, "XDG_DATA_HOME": data}
     child = pexpect.spawn(command[0], command[1:], dimensions=(ROWS, COLUMNS), env=environment, timeout=None, echo=True)
     try:
         for seen, keys in scene.typed:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
+Level = Literal["fail", "warn", "pass"]
+LoadMode = Literal["auto", "mmap", "none"]  # llama_load_mode; auto: as the device asks
 TextKind = Literal["answer", "reasoning"]
 Thinking = Literal["on", "off", "low", "medium", "high"]
 
@@ -17,7 +19,9 @@ Thinking = Literal["on", "off", "low", "medium", "high"]
 class Device:
     """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0).
 
-    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks.
+    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks;
+    `gtt_bytes`: how much of the RAM the kernel lets it use besides. Bandwidth and f32 operations per second are nominal, as a
+    data sheet gives them; a CPU's bandwidth is that of the RAM. The rest is of the card that the device was found to be.
     """
 
     id: str
@@ -26,17 +30,97 @@ class Device:
     total_bytes: int
     free_bytes: int
     carve_out_bytes: int | None = None
+    bandwidth_bytes_per_second: float | None = None
+    operations_per_second: float | None = None
+    carve_out_used_bytes: int | None = None
+    gtt_bytes: int | None = None
+    pci_id: str | None = None  # "0000:c1:00.0"
+    driver: str | None = None  # the kernel's, with its version where it has one of its own
+    power_state: str | None = None  # as the kernel calls it: active, suspended
+    performance_level: str | None = None  # amdgpu's power_dpm_force_performance_level
+
+    @property
+    def backend(self) -> str:
+        """The part of llama.cpp that runs it: cpu, vulkan, cuda."""
+        return self.id.rstrip("0123456789").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A graphics processor as the kernel shows it, whether llama.cpp lists it or not. `vram`: carve-out or memory of its own."""
+
+    pci_id: str
+    vendor: str  # amd, nvidia, intel, or the PCI number
+    driver: str | None = None  # None: no kernel driver has it
+    power_state: str | None = None
+    vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
+    gtt_bytes: int | None = None
+    gtt_used_bytes: int | None = None
+    performance_level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A computer as far as a plan needs to know it. `cores`: physical ones that may be used; RAM with the cgroup's limit."""
+    """A computer as far as a plan needs to know it. `cores`: physical ones that may be used; RAM within the cgroup's limit.
+
+    `inside`: what the system runs inside of (vm, wsl, docker, podman, lxc, container). `render_nodes`: the files through which
+    programs reach GPUs, and whether this user may. `failed_probes`: what was there and could not be read, with the reason.
+    """
 
     cores: int
     ram_total_bytes: int
     ram_available_bytes: int
     devices: tuple[Device, ...] = ()
     title: str | None = None
+    busy_cores: float | None = None  # kept busy by other programs now
+    cpu: str | None = None
+    logical_cpus: int | None = None  # that may be used
+    performance_cores: int | None = None  # of `cores`, where some are slower
+    efficiency_cores: int | None = None
+    threads_per_core: int | None = None
+    cpu_quota: float | None = None  # CPUs that the cgroup grants
+    ram_limit_bytes: int | None = None  # the cgroup's
+    memory_bandwidth: int | None = None  # bytes per second that all cores together copied, read and written
+    cards: tuple[Card, ...] = ()
+    render_nodes: Mapping[str, bool] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None  # that the installed llama.cpp was built with
+    inside: tuple[str, ...] = ()
+    on_ac: bool | None = None
+    nvidia_driver: str | None = None
+    failed_probes: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads that decode best: one per core, none on slower cores, for which the fast ones would wait (cpu_get_num_math in
+        llama.cpp's common.cpp), and none on cores that other programs keep busy: they would all wait for that one's turn.
+        """
+        fast = self.performance_cores or self.cores
+        return max(1, min(fast, self.cores - round(self.busy_cores or 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
+
+    level: Level
+    what: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """A known trait of devices whose description the pattern finds, kept as data in profiles/*.toml, with who reported it.
+
+    `backend`: it is only so with this one. `prefer`: the backend that should run the card where several list it.
+    """
+
+    match: str
+    what: str
+    source: str
+    backend: str | None = None
+    prefer: str | None = None
+    load_mode: LoadMode = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +138,7 @@ class Profile:
     flash_attention: Literal["auto", "on", "off"]
     draft: Literal["off", "ngram"]
     draft_tokens: int
+    quirks: tuple[Quirk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +278,7 @@ class ModelInfo:
     draft_heads: int = 0
     passes: int = 1  # how often a token goes through the same weights
     shard: tuple[int, int] | None = None  # which part of how many the file is
+    parameters: int | None = None  # weights in the file
 
     @property
     def offloadable_layers(self) -> int:
@@ -229,6 +315,10 @@ class ModelInfo:
     @property
     def experts_share(self) -> float:
         return self.experts_used / self.experts if self.experts else 1.0
+
+    @property
+    def weights_per_byte(self) -> float | None:
+        return self.parameters / self.weight_bytes if self.parameters and self.weight_bytes else None
 
     @property
     def active_bytes(self) -> int:
@@ -294,6 +384,32 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """What a backend makes of the nominal speeds of a kind of device.
+
+    `prefill_share` may exceed 1: nominal is f32, and tensor cores and int8 dot products do more. `operations_per_weight`: of
+    quants whose unpacking, not reading, is what a decoded token waits for.
+    """
+
+    bandwidth_share: float
+    layer_seconds: float
+    prefill_share: float
+    operations_per_weight: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Rates by backend and kind of device ("cuda.gpu"), and where they come from.
+
+    `half_rows`: rows of a matrix product at which it reaches half of its full speed.
+    """
+
+    rates: Mapping[str, Rates]
+    half_rows: float
+    origin: Literal["calibrated", "predicted"] = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One way to run a model on this computer, its reasons in `notes`; `origins` says of a setting who decided it."""
 
@@ -310,6 +426,7 @@ class Plan:
     ubatch: int = 512
     flash_attention: Literal["auto", "on", "off"] = "auto"
     extra_buffers: bool = True
+    load_mode: LoadMode = "auto"
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)
@@ -388,6 +505,23 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetching:
+    """Bytes of a model that are on this disk, of all; the rate of the last seconds, None where it is not known yet."""
+
+    done: int
+    total: int
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Bytes of a file that were read to compare its hash, of all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     fraction: float
 
@@ -441,4 +575,4 @@ class Done:
     pace: Mapping[str, Any] | None = None
 
 
-Event = Note | Planned | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

@@ -14,10 +14,11 @@ COMMAND = [sys.executable, "-m", "tokencli"]
 
 @pytest.fixture
 def tokencli(tmp_path: Path) -> Tokencli:
-    """Runs `tokencli ARGUMENTS`; stdin is empty unless `input` is given; the cache folder is the test's own."""
+    """Runs `tokencli ARGUMENTS`; stdin is empty unless `input` is given; the user's folders are the test's own."""
 
     def run(*arguments: str, timeout: float = 180, **options: object) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **options.pop("env", {})}
+        folders = {f"XDG_{name.upper()}_HOME": str(tmp_path / name) for name in ("cache", "data", "config")}
+        environment = {**os.environ, **folders, **options.pop("env", {})}
         if "input" not in options:
             options.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run(

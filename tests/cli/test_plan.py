@@ -50,6 +50,29 @@ def test_json_has_the_promised_keys(tokencli: Tokencli) -> None:
     assert any("an estimate for a device that is not here" in note for note in decision["plan"]["notes"])
 
 
+def test_a_known_machine_has_predicted_speeds_and_says_that_they_are_predicted(tokencli: Tokencli) -> None:
+    options = ("plan", "smollm2-135m", "--machine", "amd-780m-32gb")
+    decision = json.loads(tokencli(*options, "--json").stdout)
+    speed, slower = decision["plan"]["predicted"], decision["alternatives"][0]["predicted"]
+    assert set(speed) == {"ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "origin"}
+    assert speed["origin"] == slower["origin"] == "predicted"
+    assert 150 < speed["decode_tokens_per_second"] < 600
+    assert {fix["change"]: fix["decode_factor"] for fix in decision["fixes"]}["--kv-type q8_0"] > 1
+    lines = tokencli(*options).stdout.splitlines()
+    (line,) = (line for line in lines if line.startswith("predicted: "))
+    for part in ("decode about ", ", prefill ", ", TTFT for 512 tokens "):
+        assert part in line
+    assert any(line.startswith("instead: all layers on the CPU") and "predicted decode about" in line for line in lines)
+
+
+def test_a_machine_whose_bandwidth_nobody_knows_has_none(tokencli: Tokencli, tmp_path: Path) -> None:
+    unknown = machine(tmp_path, 8 * GIB, {"id": "CPU", "kind": "cpu", "description": "", "total_bytes": 1, "free_bytes": 1})
+    assert "predicted" not in tokencli("plan", "smollm2-135m", "--machine", unknown).stdout
+    decision = json.loads(tokencli("plan", "smollm2-135m", "--machine", unknown, "--json").stdout)
+    assert set(decision["plan"]["predicted"].values()) == {None}
+    assert {fix["decode_factor"] for fix in decision["fixes"]} == {None}
+
+
 @pytest.mark.parametrize("name", ["amd-780m-32gb", "cuda-6gb-16gb", "cpu-16gb"])
 def test_every_shipped_machine_can_be_planned_for(tokencli: Tokencli, name: str) -> None:
     assert tokencli("plan", "smollm2-135m", "--machine", name).returncode == 0
@@ -85,6 +108,11 @@ def test_what_cannot_fit_is_exit_3_with_the_miss_and_the_cheapest_cure(tokencli:
         ('{"cores": 0, "ram_total_bytes": 1, "ram_available_bytes": 1, "devices": []}', "describes no machine"),
         ('{"cores": 1, "ram_total_bytes": "many", "ram_available_bytes": 1, "devices": []}', "describes no machine"),
         ('{"cores": 1, "ram_total_bytes": 1, "ram_available_bytes": 1, "devices": [], "wings": 2}', "describes no machine"),
+        (
+            '{"cores": 1, "ram_total_bytes": 1, "ram_available_bytes": 1, "devices": [{"id": "CPU", "kind": "cpu", '
+            '"description": "", "total_bytes": 1, "free_bytes": 1, "bandwidth_bytes_per_second": -1}]}',
+            "bandwidths and operations per second",
+        ),
     ],
 )
 def test_a_bad_machine_is_one_line(tokencli: Tokencli, tmp_path: Path, text: str, says: str) -> None:

@@ -133,3 +133,29 @@ def test_tokens_are_equal_with_every_draft(open_model: Callable[..., LoadedModel
     assert accepted.get("good", 1) > 0
     assert accepted["mostly right"] > PROMPTS
     assert kind == "hybrid" or accepted["adaptive, jumping clock"] > 0
+
+
+QUESTIONS = [
+    f"{verb} {thing}."
+    for verb in ("Explain", "Describe", "Write a short story about", "List three facts about")
+    for thing in ("the sea", "a bicycle", "the number seven", "rain", "an old harbour")
+]
+
+
+def test_tokens_are_equal_on_a_real_model(llama: Any, smollm2: Model) -> None:
+    """SmolLM2 with 20 prompts. Its Q4_1 weights are multiplied in whole numbers, as those of Q8_0 are."""
+    plan = plan_for(smollm2, draft=Draft("ngram", None, None, MOST, 0.0), context=512)
+    target = LoadedModel(llama, Opening.of_target(plan), lambda _fraction: True)
+    target.open_context()
+    accepted, source = 0, random.Random(2)
+    for number, question in enumerate(QUESTIONS):
+        text = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        prompt = target.vocabulary.prompt_tokens(text)
+        sampling, depth = Sampling(temperature=source.choice((0, 0.8)), seed=number), source.randint(1, MOST)
+        expected, _ = decode(target, NoDraft(), prompt, sampling, 0)
+        for name, drafter in {"lookup": NgramDrafter(), "mostly right": MostlyRight(len(prompt), expected, number)}.items():
+            found, stood = decode(target, drafter, prompt, sampling, depth)
+            assert found == expected, f"{question}, {name} draft, depth {depth}, temperature {sampling.temperature}"
+            accepted += stood
+    target.close()
+    assert accepted > 100

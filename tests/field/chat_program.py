@@ -36,7 +36,7 @@ def answer(text: str) -> Iterator[Event]:
 
 def main() -> None:
     app = typer.Typer(add_completion=False)
-    app.command()(chat_command(Terminal.of_process(), lambda wishes: FakeChat(wishes, answer)))
+    app.command()(chat_command(Terminal.of_process(), lambda wishes, _: FakeChat(wishes, answer)))
     sys.exit(typer.main.get_command(app)(sys.argv[1:], standalone_mode=False))
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tokencli.errors import ModelNotFound, ModelUnavailable, TokencliError
-from tokencli.world.catalogue import Entry, data_folder, packaged_file, parse_catalogue, read_catalogue, resolve
+from tokencli.errors import ModelNotFound, TokencliError, UsageError
+from tokencli.names import hub_name
+from tokencli.world.catalogue import Entry, add, data_folder, packaged_file, parse_catalogue, read_catalogue, resolve
 from tokencli.world.gguf_file import read_header
 
 TOML = """
@@ -27,11 +28,15 @@ CATALOGUE = parse_catalogue(TOML)
 
 def test_a_table_is_an_alias() -> None:
     assert list(CATALOGUE) == ["tiny", "smollm2-135m"]
-    assert CATALOGUE["tiny"] == Entry("tiny", "tokencli", "tokencli", "core.py")
+    assert CATALOGUE["tiny"] == Entry("tiny", "tokencli", "tokencli", "core.py", title="Tiny", license="Apache-2.0")
 
 
 def test_the_catalogue_that_is_shipped_can_be_read() -> None:
-    assert "smollm2-135m" in read_catalogue(data_folder())
+    found = read_catalogue(data_folder())
+    assert "smollm2-135m" in found
+    assert [each.alias for each in found.values() if each.draft and each.draft not in found] == []
+    assert [each.alias for each in found.values() if each.repo and not (each.quant and each.checked and each.for_what)] == []
+    assert [each.alias for each in found.values() if each.repo and not hub_name(f"hf:{each.repo}:{each.quant}")] == []
 
 
 @pytest.mark.parametrize("text", ["[tiny", "tiny = 3", '[tiny]\npackage = "x"'], ids=["syntax", "no table", "no file"])
@@ -91,11 +96,24 @@ def test_a_name_like_no_other_is_met_with_all_aliases() -> None:
     assert caught.value.hint == "known aliases: tiny, smollm2-135m"
 
 
-def test_a_hub_name_is_not_mistaken_for_a_path() -> None:
-    with pytest.raises(ModelUnavailable, match="hf:org/repo") as caught:
-        resolve("hf:org/repo:Q4_K_M", CATALOGUE)
-    assert caught.value.exit_code == 4
-    assert "give its path" in caught.value.hint
+def test_a_repository_or_a_path_is_an_alias_too() -> None:
+    found = parse_catalogue('[a]\nrepo = "o/r"\nquant = "Q8_0"\nfor-what = "code"\nlater = 1\n[b]\npath = "~/m.gguf"\n')
+    assert found["a"] == Entry("a", repo="o/r", quant="Q8_0", for_what="code")
+    assert resolve("b", found) == Path.home() / "m.gguf"
+
+
+def test_the_user_s_own_catalogue_goes_before_the_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "config/models.toml"
+    add(own, "smollm2-135m", {"path": "/m/mine.gguf"})
+    add(own, "new", {"repo": "o/r"})
+    found = read_catalogue(data_folder(), own)
+    assert (found["smollm2-135m"].path, found["new"].repo) == ("/m/mine.gguf", "o/r")
+    own.write_text("# mine\n" + own.read_text())
+    add(own, "new", {"repo": "o/other"})
+    assert own.read_text() == '# mine\n[smollm2-135m]\npath = "/m/mine.gguf"\n\n[new]\nrepo = "o/other"\n'
+    own.write_text("[broken")
+    with pytest.raises(UsageError, match="cannot be written"):
+        add(own, "x", {"repo": "o/r"})
 
 
 @pytest.mark.parametrize("name", ["why is the sky blue? " * 20, "~nobody-of-this-name/m.gguf"], ids=["a prompt", "no such home"])

@@ -431,7 +431,7 @@ class TestCommand:
     def typed(*arguments: str, stdin: str = "") -> tuple[int, str, str, FakeChat | FakeStore | None]:
         made: list[FakeChat | FakeStore] = []
 
-        def make(kind: type, given: object) -> FakeChat | FakeStore:
+        def make(kind: type, given: object, _confirm: object = None) -> FakeChat | FakeStore:
             made.append(kind(given))
             return made[-1]
 

@@ -2,7 +2,9 @@
 
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,19 @@ from tokencli.cli.terminal import Terminal
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def every_command(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Commands and those below them, by what is typed."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def every_option() -> set[str]:
     terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO(), {})
     command = commands.application(terminal)
-    parameters = [parameter for each in command.commands.values() for parameter in each.params]
+    parameters = [parameter for each in (command, *(each for _, each in every_command(command))) for parameter in each.params]
     return {name for parameter in parameters for name in parameter.opts if name.startswith("--")} - {"--help"}
 
 
@@ -39,7 +50,7 @@ def test_every_command_stands_in_both_readmes() -> None:
     command = commands.application(Terminal(io.StringIO(), io.StringIO(), io.StringIO(), {}))
     for page in ("README.md", "README.zh-CN.md"):
         text = (ROOT / page).read_text("utf-8")
-        assert [name for name in command.commands if f"tokencli {name} MODEL" not in text] == []
+        assert [name for name, _ in every_command(command) if f"tokencli {name}" not in text] == []
 
 
 def test_every_command_of_the_chat_stands_in_both_readmes() -> None:

@@ -1,18 +1,33 @@
 """The first planner: which device, how many layers, which draft, and the reasons; the dry run is a function in the test."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from tests import zoo_cases
-from tokencli.core import Device, DeviceBytes, LargeTensor, Machine, ModelInfo, Plan, Profile, Vocabulary
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    DeviceKind,
+    LargeTensor,
+    Machine,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Vocabulary,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan.choose import ALL, Wishes
+from tokencli.plan.choose import ALL, Wishes, same_card
 from tokencli.plan.memory import placed
 from tokencli.plan.planner import Fix, Planner
 from tokencli.plan.sizes import ModelFile
+from tokencli.plan.speed import predict
 from tokencli.world.catalogue import data_folder
 from tokencli.world.machine import read_snapshot
+from tokencli.world.settings import read_speeds
 
 MIB, GIB = 1 << 20, 1 << 30
 LAYERS = 10
@@ -134,6 +149,71 @@ def test_a_device_by_name() -> None:
         plan(machine(CARD), device="Vulkan7")
 
 
+PHOENIX = Quirk("780M", "loads without mmap have failed", "a report", prefer="vulkan", load_mode="mmap")
+
+
+def with_quirks(*quirks: Quirk) -> tuple[Profile, ...]:
+    return tuple(dataclasses.replace(each, quirks=quirks if each.kind == "integrated" else ()) for each in PROFILES)
+
+
+def test_a_quirk_decides_how_a_device_loads_and_no_other_device() -> None:
+    profiles = with_quirks(PHOENIX)
+    assert Planner(TARGET, machine(IGPU), profiles, dry_run).plan(Wishes()).load_mode == "mmap"
+    assert Planner(TARGET, machine(CARD), profiles, dry_run).plan(Wishes()).load_mode == "auto"
+    assert Planner(TARGET, machine(IGPU), profiles, dry_run).plan(Wishes(gpu_layers=0)).load_mode == "auto"
+
+
+def listed_by(backend: str, kind: DeviceKind, name: str, pci: str | None, total: int = 6 * GIB) -> Device:
+    return Device(f"{backend}0", kind, name, total, total - GIB, pci_id=pci)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (("CUDA", "gpu", "RTX 2060", "0000:01:00.0"), ("Vulkan", "gpu", "another name", "0000:01:00.0"), True),
+        (("CUDA", "gpu", "RTX 2060", "0000:01:00.0"), ("Vulkan", "gpu", "RTX 2060", "0000:02:00.0"), False),
+        (("CUDA", "gpu", "RTX 2060", None), ("Vulkan", "gpu", "RTX 2060 (driver)", "0000:01:00.0"), True),
+        (("CUDA", "gpu", "RTX 2060", None, 6 * GIB), ("Vulkan", "gpu", "RTX 2060", None, 12 * GIB), False),
+        (("CUDA", "gpu", "RTX 2060", None), ("CUDA", "gpu", "RTX 2060", None), False),
+    ],
+)
+def test_one_card_by_two_backends(first: tuple[Any, ...], second: tuple[Any, ...], same: bool) -> None:
+    one, other = listed_by(*first), listed_by(*second)
+    assert same_card(one, other) == same_card(other, one) == same
+
+
+def test_each_kind_of_card_has_its_backend_and_a_quirk_may_say_otherwise() -> None:
+    cuda, vulkan = (listed_by(name, "gpu", "RTX 2060", "0000:01:00.0") for name in ("CUDA", "Vulkan"))
+    assert plan(machine(vulkan, cuda)).device == "CUDA0"
+    slow = Quirk("RTX 2060", "CUDA is slower here", "a measurement", prefer="vulkan")
+    assert Planner(TARGET, machine(vulkan, cuda), with_quirks(slow), dry_run).plan(Wishes()).device == "Vulkan0"
+    assert plan(machine(vulkan, cuda), device="Vulkan0").device == "Vulkan0"
+    rocm = listed_by("ROCm", "integrated", "AMD Radeon 890M", "0000:04:00.0", 64 * GIB)
+    assert plan(machine(rocm, dataclasses.replace(rocm, id="Vulkan0"))).device == "Vulkan0", "report A1-31"
+
+
+def test_what_an_earlier_load_taught_is_left_free_and_said() -> None:
+    here = card_with(needed(LAYERS + 1))
+    planner = Planner(TARGET, here, PROFILES, dry_run, margin=lambda device: 300 * MIB if device.id == "CUDA0" else 0)
+    found = planner.plan(Wishes())
+    assert found.gpu_layers < LAYERS + 1
+    assert found.notes[0] == (
+        "0.3 GiB of CUDA0 are left free: a llama model that should have fitted did not (tokencli doctor --forget)"
+    )
+
+
+def test_a_second_program_on_the_card_plans_around_the_first() -> None:
+    """Report A2-05: what is free counts, and it is asked for each time."""
+    assert plan(card_with(needed(LAYERS + 1))).gpu_layers == LAYERS + 1
+    assert plan(card_with(needed(LAYERS + 1) - 500 * MIB)).gpu_layers < LAYERS - 2
+
+
+def test_slow_cores_get_no_thread() -> None:
+    hybrid = dataclasses.replace(machine(), cores=12, performance_cores=4, efficiency_cores=8)
+    assert plan(hybrid).threads == 4
+    assert plan(hybrid, threads=12).threads == 12
+
+
 def test_layers_without_a_gpu_are_refused() -> None:
     with pytest.raises(UsageError, match=r"llama\.cpp lists none here"):
         plan(machine(), gpu_layers=3)
@@ -145,6 +225,18 @@ def test_flags_go_before_the_profile_and_the_origin_is_told() -> None:
     assert found.origins["context"] == found.origins["threads"] == "flag"
     assert found.origins["ubatch"] == "profile"
     assert plan(machine()).origins["threads"] == "machine"
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(None, 8), (0.0, 8), (0.4, 8), (0.9, 7), (2.2, 6), (7.9, 1), (30.0, 1)])
+def test_cores_that_other_programs_keep_busy_are_left_to_them(busy: float | None, threads: int) -> None:
+    found = plan(dataclasses.replace(machine(), busy_cores=busy))
+    assert found.threads == threads
+    assert (f"{threads} of 8 cores used: other programs keep {busy} of them busy" in found.notes) == (threads < 8)
+
+
+def test_threads_that_were_asked_for_are_taken_on_a_busy_computer_too() -> None:
+    found = plan(dataclasses.replace(machine(), busy_cores=5.0), threads=8)
+    assert (found.threads, found.notes) == (8, ())
 
 
 def test_a_models_own_limit_bounds_the_default_context_but_not_a_flag() -> None:
@@ -370,6 +462,37 @@ def test_what_is_on_the_cpu_anyway_is_not_said() -> None:
         "output.weight (90 MiB) left on the CPU: CUDA0 takes no matrix, or result of one, above 128 MiB",
     )
     assert wide(128 * MIB, gpu_layers=0).notes == ()
+
+
+# Speeds
+
+
+def test_plans_alternatives_and_fixes_have_the_speed_that_a_known_machine_should_reach() -> None:
+    speeds = read_speeds(data_folder())
+    decision = Planner(MIXTURE, SIX_GB, PROFILES, dry_run, speeds=speeds).decide(Wishes())
+    predicted = decision.plan.predicted
+    assert predicted == predict(decision.plan, MIXTURE.info, SIX_GB, speeds)
+    assert predicted.origin == "predicted"
+    assert 15 < predicted.decode_tokens_per_second < 60  # type: ignore[operator]
+    assert Planner(MIXTURE, SIX_GB, PROFILES, dry_run, speeds=speeds).plan(Wishes()).predicted == predicted
+    factors = {fix.change: fix.decode_factor for fix in decision.fixes}
+    assert 1 <= factors["--kv-type q8_0"] < 1.1  # type: ignore[operator]
+    assert factors["--context 2048"] == 1, "decode is predicted behind a short prompt"
+    here = machine(dataclasses.replace(CARD, bandwidth_bytes_per_second=192e9), ram=32 * GIB)
+    known = dataclasses.replace(here, devices=(here.devices[0], dataclasses.replace(CPU, bandwidth_bytes_per_second=51e9)))
+    on_both = Planner(MIXTURE, known, PROFILES, dry_run, speeds=speeds).decide(Wishes())
+    (cpu,) = on_both.alternatives
+    assert cpu.predicted.decode_tokens_per_second < on_both.plan.predicted.decode_tokens_per_second  # type: ignore[operator]
+    assert cpu.predicted.prefill_tokens_per_second is None
+    (fewer,) = (fix for fix in on_both.fixes if fix.change == "--cpu-moe all")
+    assert fewer.decode_factor
+    assert 0.5 < fewer.decode_factor < 1
+
+
+def test_without_a_known_bandwidth_no_speed_is_made_up() -> None:
+    decision = Planner(TARGET, machine(CARD), PROFILES, dry_run, speeds=read_speeds(data_folder())).decide(Wishes())
+    assert decision.plan.predicted == Prediction()
+    assert {fix.decode_factor for fix in decision.fixes} == {None}
 
 
 # The draft as a term

@@ -1,7 +1,6 @@
 """The story of `chat`: one open conversation, kept on disk as it grows, and the engine that answers in it. Prints nothing."""
 
 import dataclasses
-import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,20 +12,20 @@ from tokencli.app.chat_settings import ChatSettings, Overflow
 from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
 from tokencli.app.fitting import Fitting
+from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.templates import template_source
 from tokencli.app.world import World, read_model
 from tokencli.core import Done, Event, Note, Plan, Sampling, Stats, Text, Thinking
-from tokencli.errors import EngineCrashed, EngineTimeout, OutOfMemory, UsageError
+from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.world.sessions import SessionLine, StoredMessage
 
 _NEARLY_FULL = 0.8
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ChatWishes:
-    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest. `timeout`: seconds from now."""
+    """All that was asked for with `chat`. `session`: its name; `resume`: go on with the latest. `timeout`: seconds."""
 
     model: str | None
     wishes: Wishes = field(default_factory=Wishes)
@@ -86,13 +85,12 @@ class Chat:
             if model is None:
                 hint = "name one: tokencli chat smollm2-135m; --continue takes up the latest conversation"
                 raise UsageError("no model is named", hint)
-            read_model(model, world)
         except BaseException:
             self._store.close()
             raise
-        deadline = None if wishes.timeout is None else world.now() + wishes.timeout
-        self._engine = ChatEngine(model, wishes.wishes, world, self._store, deadline)
+        self._engine = ChatEngine(model, wishes.wishes, world, self._store, wishes.timeout)
         self._take(Conversation(session, self._notes.append))
+        self._name = None if session else wishes.session
         if wishes.system is not None:
             self._conversation.system = wishes.system
 
@@ -173,7 +171,7 @@ class Chat:
 
     def use_model(self, name: str) -> Iterator[Event]:
         """Go on with another model, the conversation kept. Where it cannot be had, the old one stays and the error is raised."""
-        read_model(name, self._world)
+        read_model(name, self._world, hollow=True)
         yield from self._said_once(self._engine.switch(self._conversation, self._settings, model=name))
         self._conversation.keep_model(name)
 
@@ -269,7 +267,8 @@ class Chat:
 
     def _begin_session(self) -> None:
         if self._conversation.session is None and not self._conversation.unsaved:
-            self._conversation.begin(self._store.create(self.model))
+            self._conversation.begin(self._store.create(self.model, self._name))
+            self._name = None
 
     def _question(self) -> int:
         at = self._conversation.last_question
@@ -286,18 +285,17 @@ class Chat:
         """One answer, whatever becomes of the engine in between: it goes on from what was shown."""
         whole = False
         try:
-            for tried in itertools.count(1):
+            ladder = Ladder()
+            while True:
                 try:
                     done = yield from self._said_once(self._attempt())
                     break
-                except (EngineCrashed, EngineTimeout, OutOfMemory) as failure:
+                except FAILURES as failure:
                     self._engine.drop()
-                    if tried == _TRIES:
+                    step = self._engine.step_down(failure, ladder, self._used)
+                    if step is None:
                         raise
-                    smaller = self._engine.shrink(self._used) if tried > 1 or isinstance(failure, OutOfMemory) else ""
-                    if smaller is None:
-                        raise
-                    yield Note(f"{failure.what}; the engine is started again{smaller}, and the answer goes on")
+                    yield Note(f"{failure.what}; the engine is started again{step}, and the answer goes on")
             assert done
             whole = done.finish_reason == "stop"
         finally:

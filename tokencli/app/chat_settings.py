@@ -87,10 +87,13 @@ def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if text in ("none", "") else parse(text)
 
 
-def _overflow(text: str) -> str:
-    if text not in get_args(Overflow):
-        raise ValueError(text)
-    return text
+def _one_of(kind: Any) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in get_args(kind):
+            raise ValueError(text)
+        return text
+
+    return parse
 
 
 def _stop(text: str) -> tuple[str, ...]:
@@ -106,7 +109,8 @@ _SETTINGS = {
     "seed": _Setting("seed", True, _number(int, 0, (1 << 64) - 1), "a whole number"),
     "max-tokens": _Setting("max_tokens", False, _or_none(_COUNT), "a whole number, or none"),
     "stop": _Setting("stop", False, _stop, "the text to stop before, or none"),
-    "overflow": _Setting("overflow", False, _overflow, "stop, drop or compact"),
+    "overflow": _Setting("overflow", False, _one_of(Overflow), "stop, drop or compact"),
+    "thinking": _Setting("thinking", False, _one_of(Thinking), "on, off, low, medium or high"),
     "max-thinking": _Setting("max_thinking", False, _or_none(_COUNT), "a whole number of tokens, or none"),
 }
 

@@ -31,7 +31,7 @@ class Store:
         self._sessions = None
 
     def first(self, name: str | None, resume: bool, model: str | None) -> Session | None:
-        """The session to go on with: the one of that name, made where there is none, or the latest. None: not yet any."""
+        """The session to go on with: the one of that name, or the latest. None where it is yet to begin."""
         if self._sessions is None:
             return None
         if resume and name is None:
@@ -45,7 +45,7 @@ class Store:
         if found is None and model is None:
             hint = "name a model to begin one: tokencli chat MODEL --session NAME"
             raise UsageError(f"there is no saved conversation {name!r}", hint)
-        return found or self.create(model or "", name)
+        return found
 
     def find(self, name: str) -> Session:
         """Raises UsageError where there is none of the name, or it is open elsewhere."""

@@ -1,9 +1,13 @@
 """The story of `plan`: what would be run, here or elsewhere, and how far llama.cpp agrees. Prints nothing."""
 
 import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokencli.app.fetch import file_names, missing_bytes
+from tokencli.app.isolation import started
 from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -11,6 +15,7 @@ from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, withou
 from tokencli.plan.choose import Wishes
 from tokencli.plan.memory import HOST, host_weights, mapped_bytes, refused, seen_by
 from tokencli.plan.planner import Decision, Planner
+from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import gguf_file, machine, settings
 
@@ -25,22 +30,56 @@ class Peak:
 
 def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
     """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
-    target = read_model(model, world)
+    decision, addresses = _decided(model, wishes, machine_name, world)
+    return dataclasses.replace(
+        decision,
+        plan=_with_addresses(decision.plan, addresses),
+        alternatives=tuple(_with_addresses(each, addresses) for each in decision.alternatives),
+    )
+
+
+def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World) -> tuple[Decision, dict[str, str]]:
+    """The decision, and the addresses on the hub of the files that are not downloaded: the plans name their headers."""
+    if machine_name is not None:
+        elsewhere = machine.read_snapshot(machine_name, world.data)
+        world = dataclasses.replace(world, read_machine=lambda _: elsewhere)  # a quant is chosen for its memory, too
+    target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
+    notes = [*target.notes, *_not_fetched(missing, world), *notes]
+    begun = started(world, wishes)
+    notes += begun.notes
+    with begun.engine as engine:
         if machine_name is None:
             planner = _planner(engine, target, draft, world)
         else:
-            elsewhere = machine.read_snapshot(machine_name, world.data)
             profiles = settings.read_profiles(world.data)
-            planner = Planner(target, elsewhere, profiles, lambda each: dry_run_elsewhere(engine, each, world), draft)
+            speeds = settings.read_speeds(world.data)
+            ask = functools.partial(dry_run_elsewhere, engine, world=world)
+            planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
         decision = planner.decide(wishes)
-    return dataclasses.replace(decision, plan=_with_notes(decision.plan, notes))
+    decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
+    addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
+    return dataclasses.replace(decision, plan=decided), addresses
 
 
 def _planner(engine: Engine, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
     return planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+
+
+def _with_addresses(plan: Plan, addresses: dict[str, str]) -> Plan:
+    model = dataclasses.replace(plan.model, file=addresses.get(plan.model.file, plan.model.file))
+    file = plan.draft.file if plan.draft else None
+    draft = dataclasses.replace(plan.draft, file=addresses.get(file, file)) if plan.draft and file else plan.draft
+    return dataclasses.replace(plan, model=model, draft=draft)
+
+
+def _not_fetched(models: Iterable[ModelFile], world: World) -> Iterator[str]:
+    for each in models:
+        if each.hub:
+            missing, free = size(missing_bytes([each.hub], world)), size(world.hub.free(world.hub.cache.folder))
+            yield f"planned from the header of {file_names(each.hub)}: {missing} to download, {free} free"
 
 
 ESTIMATED = (
@@ -65,9 +104,9 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
 
     Not the draft's: `check_load` has them.
     """
-    target = read_model(model, world)
+    target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    with started(world, wishes).engine as engine:
         planner = _planner(engine, target, draft, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
@@ -77,9 +116,9 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
 
 def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check], Peak]:
     """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
-    target = read_model(model, world)
+    target = read_model(model, world, wishes.quant)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    with started(world, wishes).engine as engine:
         decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}

@@ -3,18 +3,23 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokencli.app.find import find
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
-from tokencli.errors import EngineTimeout, ModelUnavailable
+from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
+from tokencli.world.hollow import Hollows
+from tokencli.world.hub import Hub
+from tokencli.world.load import LoadMeter
+from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
 
@@ -27,34 +32,72 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("tokencli")
 
 
+def own_catalogue() -> Path:
+    import platformdirs
+
+    return platformdirs.user_config_path("tokencli") / "models.toml"
+
+
+def nobody_to_ask(question: str) -> bool:
+    raise UsageError(question, "nobody can be asked here: add --yes to download it")
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the stories reach for outside: replaced in tests by fakes that keep these signatures."""
+    """What the stories reach for outside: replaced in tests by fakes that keep these signatures.
+
+    `confirm` asks the user; it raises UsageError where there is none to ask.
+    """
 
     start_engine: Callable[[], Engine] = Engine
+    start_safer_engine: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    start_meter: Callable[[int], LoadMeter] = LoadMeter.start
+    gpus_asleep: Callable[[], bool] = machine.gpus_asleep
+    backends: Callable[[], tuple[str, ...] | None] = machine.backends
+    probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
     data: Path = field(default_factory=catalogue.data_folder)
     cache: Path = field(default_factory=cache_folder)
+    own: Path = field(default_factory=own_catalogue)
+    hub: Hub = field(default_factory=Hub)
+    pins: Pins = field(default_factory=Pins.of_user)
+    confirm: Callable[[str], bool] = nobody_to_ask
+
+    @property
+    def hollows(self) -> Hollows:
+        return Hollows(self.cache / "headers")
+
+    def catalogue(self) -> dict[str, catalogue.Entry]:
+        return catalogue.read_catalogue(self.data, self.own)
+
+    def engine(self, environment: Mapping[str, str]) -> Engine:
+        """A new engine, with these variables added to its environment."""
+        return self.start_safer_engine(environment) if environment else self.start_engine()
 
 
-def read_model(name: str, world: World) -> ModelFile:
-    """The model that a user calls `name`: file and header. Raises ModelNotFound, BadModelFile."""
-    path = catalogue.resolve(name, catalogue.read_catalogue(world.data))
-    info = model_info(gguf_file.read_header(path))
-    return ModelFile.of(info, str(path), name)
+def read_model(name: str, world: World, quant: str | None = None, *, hollow: bool = False) -> ModelFile:
+    """The model that a user calls `name`: file and header. One of the hub that is not fetched only where `hollow` will do.
+
+    Raises ModelNotFound, BadModelFile, and ModelUnavailable for what is not fetched: app/fetch.py does that.
+    """
+    found = find(name, world, quant)
+    if found.hub and not found.hub.fetched and not hollow:
+        raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
+    info = model_info(gguf_file.read_header(found.path))
+    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes)
 
 
 def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[ModelFile | None, list[str]]:
-    """The draft model asked for, or None with the reason why the answer goes on without it."""
+    """The draft model asked for, or None with the reason why the answer goes on without it. Not fetched, if it is of the hub."""
     if name in NOT_A_MODEL:
         return None, []
     assert name
     try:
-        draft = read_model(name, world)
+        draft = read_model(name, world, hollow=True)
     except ModelUnavailable as error:
         return None, [f"without the draft: {error.what}"]
     if draft.info.weight_bytes > target.info.weight_bytes:
@@ -69,14 +112,19 @@ def planner_here(
     engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
 ) -> Planner:
     """What plans for this computer, as the engine sees it."""
+    meter = world.start_meter(engine.process_id)
+    machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
+    memory = world.find_verdicts()
     return Planner(
         target,
-        world.read_machine(engine.devices(seconds_left(deadline, world))),
+        dataclasses.replace(machine, busy_cores=meter.busy_cores()),
         settings.read_profiles(world.data),
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
+        settings.read_speeds(world.data),
+        lambda device: memory.margin(device.description, target.info.architecture),
     )
 
 
@@ -87,7 +135,14 @@ def dry_run(engine: Engine, plan: Plan, world: World, deadline: float | None = N
         if draft and draft.file:
             draft = dataclasses.replace(draft, file=str(ghosts.of_file(Path(draft.file))))
         model = dataclasses.replace(plan.model, file=str(ghosts.of_file(Path(plan.model.file))))
-        return engine.dry_run(dataclasses.replace(plan, model=model, draft=draft), seconds_left(deadline, world))
+        planned = dataclasses.replace(plan, model=model, draft=draft)
+        return engine.dry_run(planned, probe_time(deadline, world))
+
+
+def probe_time(deadline: float | None, world: World) -> float:
+    """Seconds that listing devices or a dry run may take. Raises EngineTimeout when the deadline has passed."""
+    left = seconds_left(deadline, world)
+    return world.probe_seconds if left is None else min(left, world.probe_seconds)
 
 
 def seconds_left(deadline: float | None, world: World) -> float | None:

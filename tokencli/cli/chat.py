@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
-def _chat_here(wishes: "ChatWishes") -> "Chat":
+def _chat_here(wishes: "ChatWishes", confirm: "Callable[[str], bool]") -> "Chat":
     from tokencli.app import World
     from tokencli.app.chat import Chat
 
-    return Chat(wishes, World())
+    return Chat(wishes, World(confirm=confirm))
 
 
 def _store_here(told: Callable[[str], None]) -> "Store":
@@ -35,7 +35,7 @@ def _store_here(told: Callable[[str], None]) -> "Store":
 
 def chat_command(
     terminal: Terminal,
-    make_chat: "Callable[[ChatWishes], Chat]" = _chat_here,
+    make_chat: "Callable[[ChatWishes, Callable[[str], bool]], Chat]" = _chat_here,
     open_store: "Callable[[Callable[[str], None]], Store]" = _store_here,
 ) -> Callable[..., None]:
     def chat(
@@ -67,6 +67,8 @@ def chat_command(
         kv_type: options.KvType = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
+        quant: options.Quant = None,
+        yes: options.Yes = False,
         plain: options.Plain = False,
         quiet: options.Quiet = False,
     ) -> None:
@@ -84,7 +86,7 @@ def chat_command(
         given = any(typed.get_parameter_source(name).name == "COMMANDLINE" for name in _SAMPLING)  # type: ignore[union-attr]
         wishes = ChatWishes(
             model=model,
-            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant),
             sampling=_sampling(temperature, top_k, top_p, min_p, seed) if given else None,
             system=system,
             max_tokens=max_tokens,
@@ -96,7 +98,7 @@ def chat_command(
             session=session,
             resume=resume,
         )
-        with make_chat(wishes) as opened:
+        with make_chat(wishes, lambda what: terminal.confirm(what, yes)) as opened:
             code = _talk(opened, terminal, plain=plain, quiet=quiet, thoughts=think != "hide" and not quiet)
         raise typer.Exit(code)
 
@@ -123,17 +125,7 @@ def _source(chat: "Chat", terminal: Terminal) -> "Source":
     from tokencli.cli.chat_words import ChatWords
 
     history = history_in(platformdirs.user_data_path("tokencli"))
-    return PromptSource(terminal, history, ChatWords(chat, _model_names()))
-
-
-def _model_names() -> tuple[str, ...]:
-    """The aliases to complete. A catalogue that cannot be read is told of where a model is looked up."""
-    from tokencli.world.catalogue import data_folder, read_catalogue
-
-    try:
-        return tuple(read_catalogue(data_folder()))
-    except UsageError:
-        return ()
+    return PromptSource(terminal, history, ChatWords(chat, tuple(options.known_models(""))))
 
 
 def _check_what_to_open(model: str | None, resume: bool, session: str | None) -> None:

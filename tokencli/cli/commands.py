@@ -9,6 +9,8 @@ import typer
 import tokencli
 from tokencli.cli import options
 from tokencli.cli.chat import chat_command
+from tokencli.cli.doctor import doctor_command
+from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
 from tokencli.errors import Interrupted, TokencliError, UsageError
@@ -76,7 +78,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
         name="tokencli",
         help=HELP,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
@@ -95,6 +97,8 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("run")(_run_command(terminal))
     app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
+    app.command("doctor")(doctor_command(terminal))
+    app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 
 
@@ -126,6 +130,8 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         json_schema: options.JsonSchema = None,
         stats: options.ShowStats = False,
         session: options.Session = None,
+        quant: options.Quant = None,
+        yes: options.Yes = False,
         as_json: options.Json = False,
         quiet: options.Quiet = False,
     ) -> None:
@@ -143,7 +149,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens),
+            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -152,7 +158,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             grammar=options.grammar(grammar),
             json_schema=options.json_schema(json_schema),
         )
-        world = story.World()
+        world = story.World(confirm=lambda what: terminal.confirm(what, yes))
         events = story.run(question, world) if session is None else story.run_in_session(question, session, world)
         _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json, with_chart=stats))
 
@@ -174,16 +180,19 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         threads: options.Threads = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
+        quant: options.Quant = None,
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
+        if machine and device == terminal.environ.get("TOKENCLI_DEVICE"):
+            device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
         from tokencli.app import World
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens)
+        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
         if load or check:
             peak = None
             if load:
@@ -208,7 +217,7 @@ def _show_run(events: Any, view: RunView) -> None:
     try:
         for event in events:
             view.show(event)
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):
         view.close()
         raise typer.Exit(_INTERRUPTED) from None
     except TokencliError:

@@ -22,7 +22,28 @@ def _option(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=True)
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An alias from models.toml, or a path to a .gguf file.")]
+def known_models(incomplete: str) -> list[str]:
+    """What a shell completes a model's name to: aliases and what was fetched. Reads two files, asks nobody."""
+    from tokencli.app import World
+
+    world = World()
+    try:
+        names = [*world.catalogue(), *(each.name for each in world.pins.all())]
+    except UsageError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias, hf:ORG/REPO[:QUANT], or a path to a .gguf or a folder.",
+        autocompletion=known_models,
+    ),
+]
+Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]
 PromptFile = Annotated[Path | None, _option("--file", "FILE", "Read the prompt from a file.")]
 System = Annotated[str | None, _option("--system", "TEXT", "The system message.")]
@@ -41,7 +62,12 @@ CpuMoe = Annotated[
 Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
 Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
-Device = Annotated[str | None, _option("--device", "NAME", "The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0).")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="NAME", envvar="TOKENCLI_DEVICE", help="The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0)."
+    ),
+]
 Machine = Annotated[str | None, _option("--machine", "NAME|FILE", "Plan for another computer: a snapshot or a .json file.")]
 Check = Annotated[bool, typer.Option("--check", help="Compare the plan with llama.cpp's own dry run, term by term.")]
 Load = Annotated[bool, typer.Option("--load", help="Compare it with a real load and a long prompt instead: reserve and peak.")]
@@ -165,6 +191,7 @@ def wishes(
     threads: int | None,
     draft: str | None,
     depth: str | None,
+    quant: str | None = None,
 ) -> "Wishes":
     """What was asked for of a plan, its form checked. Raises UsageError."""
     from tokencli.plan.choose import Wishes
@@ -180,4 +207,5 @@ def wishes(
         threads=threads,
         draft=draft,
         draft_tokens=draft_tokens(depth),
+        quant=quant,
     )

@@ -12,6 +12,7 @@ from tokencli.core import DeviceBytes, Plan
 from tokencli.decode.text import EscapeStripper
 from tokencli.plan.check import Check
 from tokencli.plan.planner import Decision
+from tokencli.plan.speed import PROMPT
 
 BAR = 40
 FIXES_SHOWN = 4  # the JSON has all
@@ -20,12 +21,12 @@ _MIB = 1 << 20
 
 
 def decision_json(decision: Decision) -> str:
-    """`plan --json` of the contract. `decode_factor` is null: no speed was measured or predicted."""
+    """`plan --json` of the contract. Speeds are null where the bandwidth of a bus is not known."""
     value = {
         "plan": plan_json(decision.plan),
         "alternatives": [plan_json(plan) for plan in decision.alternatives],
         "rejected": [{"what": each.what, "why": each.why} for each in decision.rejected],
-        "fixes": [{**dataclasses.asdict(fix), "decode_factor": None} for fix in decision.fixes],
+        "fixes": [dataclasses.asdict(fix) for fix in decision.fixes],
     }
     return json.dumps(value, ensure_ascii=False)
 
@@ -36,19 +37,37 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         f"{plan.model.name}  {plan.model.architecture} {plan.model.quant}, {size(plan.model.bytes)}",
         f"profile {plan.profile}, {placement(plan)}, {plan.threads} threads",
         f"context {plan.context} ({_origin(plan, 'context')}), KV {plan.kv_type}, ubatch {plan.ubatch}, draft {_draft(plan)}",
+        *speed_lines(plan),
         "",
         *(line for place in plan.devices for line in device_lines(place)),
         "  W weights, K KV cache, R recurrent state, C compute buffers, O output, D draft, . free",
         "",
         *(f"note: {note}" for note in plan.notes),
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
-        *(f"instead: {placement(other)}, {_total(other)}" for other in decision.alternatives),
+        *(f"instead: {placement(other)}, {_total(other)}{_decode(other)}" for other in decision.alternatives),
         *(
-            f"saves {size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}"
+            f"saves {size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}{_slower(fix.decode_factor)}"
             for fix in decision.fixes[:FIXES_SHOWN]
         ),
     ]
     _print(lines, terminal)
+
+
+def speed_lines(plan: Plan) -> list[str]:
+    """What is expected of the plan's speed and how it is known; nothing where nothing is."""
+    speed = plan.predicted
+    parts = [
+        f"decode about {rounded(speed.decode_tokens_per_second)} tokens/s" if speed.decode_tokens_per_second else "",
+        f"prefill {rounded(speed.prefill_tokens_per_second)} tokens/s" if speed.prefill_tokens_per_second else "",
+        f"TTFT for {min(PROMPT, plan.context)} tokens {rounded(speed.ttft_seconds)} s" if speed.ttft_seconds else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return [f"{speed.origin}: {told}" + (" (without the draft)" if plan.draft else "")] if told else []
+
+
+def rounded(number: float) -> str:
+    """Two digits: a prediction has no more."""
+    return f"{float(f'{number:.1e}'):g}"
 
 
 def device_lines(place: DeviceBytes) -> list[str]:
@@ -91,6 +110,18 @@ def _draft(plan: Plan) -> str:
     if plan.draft is None:
         return "off"
     return f"{plan.draft.kind}, {plan.draft.max_tokens} tokens" + (f" on {plan.draft.device}" if plan.draft.device else "")
+
+
+def _decode(plan: Plan) -> str:
+    speed = plan.predicted.decode_tokens_per_second
+    return f", {plan.predicted.origin} decode about {rounded(speed)} tokens/s" if speed else ""
+
+
+def _slower(factor: float | None) -> str:
+    """What a change does to the decode speed, where it does anything to speak of."""
+    if factor is None:
+        return ""
+    return f" (decode {100 * (factor - 1):+.0f} %)" if abs(factor - 1) >= 0.005 else " (decode same)"
 
 
 def _total(plan: Plan) -> str:

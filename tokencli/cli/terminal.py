@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from tokencli.errors import UsageError
+
 LAYOUT = "─•▌"  # what a layout needs besides letters
 
 
@@ -60,6 +62,16 @@ class Terminal:
     def draws_answer(self) -> bool:
         """Whether an answer can be laid out on stdout and drawn in place."""
         return self.shows_answer and self.environ.get("TERM") != "dumb" and _can_show(self.stdout, LAYOUT)
+
+    def confirm(self, question: str, yes: bool = False) -> bool:
+        """Whether the user agrees, `yes` being what was said beforehand. Raises UsageError where nobody can be asked."""
+        if yes:
+            return True
+        if not (self.stdin.isatty() and self.stderr.isatty()):
+            raise UsageError(question, "nobody can be asked here: add --yes to go on")
+        self.stderr.write(f"{question}. Go on? [Y/n] ")
+        self.stderr.flush()
+        return self.stdin.readline().strip().lower() in ("", "y", "yes")
 
     def piped_text(self) -> str | None:
         """All of stdin where it is a pipe or a file, else None: a terminal or /dev/null is nobody's prompt."""

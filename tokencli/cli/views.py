@@ -7,7 +7,7 @@ from typing import Any
 
 from tokencli.cli.answer import PlainView
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Gain, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind
+from tokencli.core import Done, Fetching, Gain, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind, Verifying
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
@@ -38,7 +38,7 @@ class RunView:
             case Note(text):
                 self._text.clear_status()
                 self._aside.line(f"note: {text}")
-            case Loading() | Prefilling():
+            case Loading() | Prefilling() | Fetching() | Verifying():
                 self._show_progress(progress(event))
             case Planned(plan):
                 self.plan = plan
@@ -109,11 +109,37 @@ class Aside:
         self._terminal.stderr.flush()
 
 
-def progress(event: Loading | Prefilling) -> str:
+class Progress:
+    """What is told while something is fetched, where no answer is awaited: notes, and a line that moves."""
+
+    def __init__(self, terminal: Terminal, *, quiet: bool) -> None:
+        self._text = PlainView(terminal)
+        self._aside = Aside(terminal, quiet=quiet)
+
+    def show(self, event: RunEvent) -> None:
+        match event:
+            case Note(text):
+                self._text.clear_status()
+                self._aside.line(f"note: {text}")
+            case Loading() | Prefilling() | Fetching() | Verifying():
+                if not self._aside.quiet:
+                    self._text.status(progress(event))
+
+    def clear(self) -> None:
+        self._text.clear_status()
+
+
+def progress(event: Loading | Prefilling | Fetching | Verifying) -> str:
     """What goes on, in a few words; empty where it has only begun."""
-    if isinstance(event, Loading):
-        return f"loading {100 * event.fraction:3.0f} %"
-    return f"reading the prompt: {event.done} of {event.total} tokens" if event.done else ""
+    match event:
+        case Loading(fraction):
+            return f"loading {100 * fraction:3.0f} %"
+        case Prefilling(done, total):
+            return f"reading the prompt: {done} of {total} tokens" if done else ""
+        case Verifying(done, total):
+            return f"checking the hash: {100 * done / max(total, 1):3.0f} %"
+        case Fetching():
+            return fetching(event)
 
 
 def summary(plan: Plan, done: Done) -> str:
@@ -142,6 +168,21 @@ def placement(plan: Plan) -> str:
         return "all layers on the CPU"
     experts = f", experts of {plan.cpu_moe_layers} blocks on the CPU" if plan.cpu_moe_layers else ""
     return f"{plan.gpu_layers} of {plan.model.offloadable_layers} layers on {plan.device}{experts}"
+
+
+def fetching(event: Fetching) -> str:
+    """How far a download is, how fast it is, and how long it will take."""
+    shown = f"downloading {event.done / 1e9:.2f} of {event.total / 1e9:.2f} GB"
+    if not event.bytes_per_second:
+        return shown
+    left = round((event.total - event.done) / event.bytes_per_second)
+    return f"{shown}, {event.bytes_per_second / 1e6:.1f} MB/s, {_span(left)} left"
+
+
+def _span(seconds: int) -> str:
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -86,6 +86,7 @@ def model_info(header: Header) -> ModelInfo:
         experts_used=experts_used,
         draft_heads=draft_heads,
         shard=header.part,
+        parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),
     )
     return _looped(info, header)
 

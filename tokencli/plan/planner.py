@@ -7,7 +7,20 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Profile
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    Draft,
+    LoadMode,
+    Machine,
+    Model,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Speeds,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import (
     ALL,
@@ -17,12 +30,14 @@ from tokencli.plan.choose import (
     choose_draft,
     choose_profile,
     is_software,
+    quirks_of,
     rejected_devices,
 )
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
+from tokencli.plan.speed import factor, predict
 from tokencli.plan.split import best_split
 
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
@@ -30,11 +45,15 @@ Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named."""
+    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named.
+
+    `decode_factor`: decode speed with it over that without, None where neither is known.
+    """
 
     change: str
     bytes: int
     device: str | None = None
+    decode_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +69,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan, `tensor_limit` the
-    largest matrix that a device takes.
+    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths.
     """
 
     target: ModelFile
@@ -60,12 +79,14 @@ class Planner:
     draft: ModelFile | None = None
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
+    speeds: Speeds | None = None
+    margin: Callable[[Device], int] = lambda _device: 0
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
         plan, budgets = self._placed(wishes)
         self._check_fits(plan, wishes, budgets, lambda each: placed(each, self.info_for(each)))
-        return plan
+        return dataclasses.replace(plan, predicted=self._speed(plan))
 
     def decide(self, wishes: Wishes) -> Decision:
         """The best plan with its predicted bytes, and what else there is to know."""
@@ -96,17 +117,23 @@ class Planner:
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
         if wishes.cpu_moe is not None and not self.target.info.experts:
             raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = choose_device(self.machine, wishes)
+        quirks = [each for profile in self.profiles for each in profile.quirks]
+        device = choose_device(self.machine, wishes, quirks)
         profile = choose_profile(self.profiles, device, wishes.profile)
         settings = Settings(wishes.flags(), {}, profile)
-        budgets = Budgets.of(self.machine, device, profile)
+        margin = self.margin(device) if device else 0
+        budgets = Budgets.of(self.machine, device, profile, margin)
         plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
         plan = dataclasses.replace(
             plan,
             draft=choose_draft(settings, self.draft),
             extra_buffers=self.extra_buffers,
-            notes=tuple(_remarks(plan, self.target.info, self.extra_buffers)),
+            load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
+            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
         )
+        if margin:
+            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
+            plan = _noted(plan, f"{_gib(margin)} of {plan.device} are left free: {earlier}")
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
         if device:
@@ -126,7 +153,7 @@ class Planner:
         else:
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if plan.gpu_layers == 0:
-            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0)
+            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0, load_mode="auto")
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
@@ -182,7 +209,12 @@ class Planner:
         places = self._predicted(plan)
         kinds = {each.id: each.kind for each in self.machine.devices}
         devices = (dataclasses.replace(each, kind=kinds.get(each.id, "cpu"), budget=limits.get(each.id)) for each in places)
-        return dataclasses.replace(plan, devices=tuple(devices))
+        return dataclasses.replace(plan, devices=tuple(devices), predicted=self._speed(plan))
+
+    def _speed(self, plan: Plan) -> Prediction:
+        if self.speeds is None:
+            return Prediction()
+        return predict(plan, self.target.info, self.machine, self.speeds, seen=self.info_for(plan))
 
     def _check_fits(self, plan: Plan, wishes: Wishes, budgets: Budgets, size: Size) -> None:
         """Raises DoesNotFit with the miss, and with the first change that would make it fit."""
@@ -230,7 +262,7 @@ class Planner:
             sized = self._sized(smaller, budgets)
             saved = _total(plan, where) - _total(sized, where)
             if saved > 0 and not (where and budgets.missing(sized.devices)):
-                yield Fix(change, saved, where)
+                yield Fix(change, saved, where, factor(sized.predicted, plan.predicted))
 
 
 def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
@@ -238,10 +270,10 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.cores))
+    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.threads))
     return Plan(
         model=model,
-        backend=device.id.rstrip("0123456789").lower() if device else "cpu",
+        backend=device.backend if device else "cpu",
         device=device.id if device else None,
         profile=settings.profile.name,
         gpu_layers=0,
@@ -254,6 +286,11 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     )
 
 
+def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
+    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
+        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
+
+
 def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
     if info.context_trained and plan.context > info.context_trained:
         yield f"a context of {plan.context} is more than the {info.context_trained} the model was trained for"
@@ -261,6 +298,10 @@ def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
         yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
     if not extra_buffers:
         yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+
+
+def _load_mode(quirks: list[Quirk]) -> LoadMode:
+    return next((each.load_mode for each in quirks if each.load_mode != "auto"), "auto")
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:

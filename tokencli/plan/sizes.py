@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
+from tokencli.listing import HubModel
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -14,10 +15,15 @@ DryRun = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model as a file and what its header tells: a target, or a draft that may be used."""
+    """A model as a file and what its header tells: a target, or a draft that may be used.
+
+    `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
+    """
 
     model: Model
     info: ModelInfo
+    hub: HubModel | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, info: ModelInfo, file: str, name: str) -> "ModelFile":
@@ -37,15 +43,16 @@ class Budgets:
     shared: bool
 
     @classmethod
-    def of(cls, machine: Machine, device: Device | None, profile: Profile) -> "Budgets":
+    def of(cls, machine: Machine, device: Device | None, profile: Profile, margin: int = 0) -> "Budgets":
+        """`margin`: bytes of the device that an earlier load found it cannot give, on top of the profile's headroom."""
         left = 1 - profile.headroom_share
         shared = device is not None and device.kind == "integrated"
-        carved = device.carve_out_bytes or 0 if device and shared else 0
+        carved = (device.carve_out_bytes or 0) - (device.carve_out_used_bytes or 0) if device and shared else 0
         host = int((machine.ram_available_bytes + carved) * left)
         return cls(
             host=host,
             host_total=int((machine.ram_total_bytes + carved) * left),
-            device=min(int(device.free_bytes * left), host if shared else device.free_bytes) if device else 0,
+            device=max(min(int(device.free_bytes * left), host if shared else device.free_bytes) - margin, 0) if device else 0,
             shared=shared,
         )
 

@@ -1,26 +1,41 @@
-"""Turns what a user calls a model into a file: an alias of models.toml, or a path. Knows no GGUF and no engine."""
+"""What a user calls a model: the aliases of models.toml, the shipped one and the user's own, and paths. Knows no GGUF, no hub."""
 
 import contextlib
+import dataclasses
 import difflib
 import importlib.util
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tokencli.errors import ModelNotFound, ModelUnavailable, UsageError
+from tokencli.errors import ModelNotFound, UsageError
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One alias of models.toml whose file a Python package carries."""
+    """One alias: a file that a Python package carries, a repository of the hub with a quant, or a path.
+
+    `draft`: the alias of a draft partner. `bytes`: the size of the quant's file. `checked`: where repository and size were seen.
+    """
 
     alias: str
-    package: str
-    module: str
-    file: str
+    package: str | None = None
+    module: str | None = None
+    file: str | None = None
+    repo: str | None = None
+    quant: str | None = None
+    path: str | None = None
+    title: str | None = None
+    license: str | None = None
+    for_what: str | None = None
+    draft: str | None = None
+    bytes: int | None = None
+    checked: str | None = None
 
 
 def data_folder(package: Path = PACKAGE_FOLDER) -> Path:
@@ -29,26 +44,38 @@ def data_folder(package: Path = PACKAGE_FOLDER) -> Path:
     return shipped if shipped.is_dir() else package.parent
 
 
-def read_catalogue(folder: Path) -> dict[str, Entry]:
-    file = folder / "models.toml"
+def read_catalogue(folder: Path, own: Path | None = None) -> dict[str, Entry]:
+    """The catalogue that is shipped, and over it the user's own where there is one. Raises UsageError."""
+    found = _read(folder / "models.toml")
+    return found | _read(own) if own and own.is_file() else found
+
+
+def _read(file: Path) -> dict[str, Entry]:
     try:
         return parse_catalogue(file.read_text("utf-8"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{file} cannot be read: {type(error).__name__}: {error}"
-        raise UsageError(what, "correct the entry; each needs package, module and file") from None
+        raise UsageError(what, "correct the entry; each needs repo, path, or package, module and file") from None
 
 
 def parse_catalogue(text: str) -> dict[str, Entry]:
     """Entries by alias, from the text of models.toml."""
-    return {alias: Entry(alias, table["package"], table["module"], table["file"]) for alias, table in tomllib.loads(text).items()}
+    return {alias: _entry(alias, table) for alias, table in tomllib.loads(text).items()}
+
+
+def _entry(alias: str, table: Mapping[str, Any]) -> Entry:
+    known = {field.name for field in dataclasses.fields(Entry)} - {"alias"}
+    entry = Entry(alias, **{key.replace("-", "_"): value for key, value in table.items() if key.replace("-", "_") in known})
+    if not (entry.repo or entry.path or (entry.package and entry.module and entry.file)):
+        raise KeyError(f"{alias} names no file")
+    return entry
 
 
 def resolve(name: str, catalogue: Mapping[str, Entry]) -> Path:
-    """The file that `name` stands for. Raises ModelNotFound, ModelUnavailable; whether it is a GGUF is checked elsewhere."""
-    if name in catalogue:
-        return packaged_file(catalogue[name])
-    if name.startswith("hf:"):
-        raise ModelUnavailable(f"{name} cannot be fetched by this version", "download the .gguf file and give its path")
+    """The file or folder that `name` stands for where it is not of the hub. Raises ModelNotFound; it is not looked into."""
+    entry = catalogue.get(name)
+    if entry:
+        return Path(entry.path).expanduser() if entry.path else packaged_file(entry)
     with contextlib.suppress(OSError, RuntimeError):  # too long for a path, or another user's home that is not there
         path = Path(name).expanduser()
         if path.exists() or path.suffix == ".gguf" or path.name != name:
@@ -58,8 +85,25 @@ def resolve(name: str, catalogue: Mapping[str, Entry]) -> Path:
     raise ModelNotFound(f"{name} is neither a file nor an alias in models.toml", hint)
 
 
+def add(own: Path, alias: str, table: Mapping[str, str]) -> None:
+    """Write the alias into the user's own catalogue, all else in it left as it was. Raises UsageError."""
+    import tomlkit
+
+    try:
+        document = tomlkit.parse(own.read_text("utf-8")) if own.exists() else tomlkit.document()
+        document[alias] = dict(table)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        part = own.with_suffix(f".{os.getpid()}.part")
+        part.write_text(tomlkit.dumps(document), "utf-8")
+        part.replace(own)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{own} cannot be written: {error}", "correct the file, or its permissions") from None
+
+
 def packaged_file(entry: Entry) -> Path:
     """The file inside the entry's package, found without importing the package."""
+    assert entry.module
+    assert entry.file
     spec = importlib.util.find_spec(entry.module)
     folders = spec.submodule_search_locations if spec else None
     if not folders:

@@ -34,6 +34,10 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _ARRAY = 9
 _SAMPLES, _SAMPLE_BYTES = 9, 1 << 20
 
+_OTHER_ENGINES = {36: "bitnet.cpp (its type i2_s)"}
+_OTHER_LAYOUT = "it was made for another engine or another layout of the type"
+_Q2_0 = "PrismML's fork of llama.cpp has another layout of the type, in blocks of 128"  # report A3-07
+
 # More than any real model has: a count above is a damaged or hostile file, refused before anything is allocated for it.
 MAX_TENSORS = 100_000
 MAX_KEYS = 10_000
@@ -85,6 +89,17 @@ def identity(path: Path) -> str:
             file.seek(part * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
             found.update(file.read(_SAMPLE_BYTES))
     return found.hexdigest()
+
+
+def holds_header(data: bytes, file_bytes: int, name: str) -> bool:
+    """Whether the first bytes of a file of `file_bytes` hold its whole header. Raises BadModelFile with what is wrong in it."""
+    try:
+        _parse(data, file_bytes, name)
+    except EOFError:
+        if len(data) >= file_bytes:
+            raise _cut_short(name) from None
+        return False
+    return True
 
 
 def vocabulary_difference(path: Path, other_path: Path) -> str | None:
@@ -165,6 +180,18 @@ def _whole(parts: list[Header]) -> Header:
 
 def _parse_part(data: Bytes, file_bytes: int, name: str) -> Header:
     """Parse one file: a model or a part of one. Raises BadModelFile."""
+    try:
+        return _parse(data, file_bytes, name)
+    except EOFError:
+        raise _cut_short(name) from None
+
+
+def _cut_short(name: str) -> BadModelFile:
+    return BadModelFile(f"{name} is cut short inside its header", "download it again")
+
+
+def _parse(data: Bytes, file_bytes: int, name: str) -> Header:
+    """Raises BadModelFile, and EOFError where the header goes on behind the data."""
     _check_magic(bytes(data[:512]), name)
     reader = _Reader(data, name)
     version = reader.scalar("<I")
@@ -188,12 +215,12 @@ def _parse_part(data: Bytes, file_bytes: int, name: str) -> Header:
 
 def _check_layout(tensors: tuple[Tensor, ...], alignment: int, start: int, file_bytes: int, name: str) -> None:
     """Tensors stand one after the other, padded to the alignment, and end inside the file."""
-    at = 0
+    at, has_q2_0 = 0, any(tensor.type == "Q2_0" for tensor in tensors)
     for tensor in tensors:
         if tensor.offset != at:
             raise BadModelFile(
                 f"{name}: tensor {tensor.name} ({tensor.type}) begins at {tensor.offset}, not at {at} as its types ask",
-                "it was made for another engine or another layout of the type; take a file made for mainline llama.cpp",
+                f"{_Q2_0 if has_q2_0 else _OTHER_LAYOUT}; take a file made for mainline llama.cpp",
             )
         at += -(-tensor.bytes // alignment) * alignment
     needed = start + tensors[-1].offset + tensors[-1].bytes if tensors else 0
@@ -213,10 +240,9 @@ class _Info:
 
 def _tensor(info: _Info, name: str) -> Tensor:
     if info.type_id not in TENSOR_TYPES:
-        raise BadModelFile(
-            f"{name}: tensor {info.name} has type {info.type_id}, which this llama.cpp does not know",
-            "the file needs another engine or a newer llama.cpp; take another quant",
-        )
+        needs = _OTHER_ENGINES.get(info.type_id, "another engine or a newer llama.cpp")
+        what = f"{name}: tensor {info.name} has type {info.type_id}, which this llama.cpp does not know"
+        raise BadModelFile(what, f"the file needs {needs}; take another quant")
     type_name, block, block_bytes = TENSOR_TYPES[info.type_id]
     elements = 1
     for extent in info.shape:
@@ -335,4 +361,4 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self.at + size > len(self._data):
-            raise BadModelFile(f"{self._name} is cut short inside its header", "download it again")
+            raise EOFError
