@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -124,6 +125,19 @@ def test_what_was_learned_is_told_and_taken_up(tiny: Callable[..., Model]) -> No
         assert again.pace is not None
         assert begins < again.pace["rounds"] <= begins + 8
     assert answers(plan_for(tiny(), draft=with_model(tiny())), [ask("hi", max_tokens=3)])[0][1].pace is None, "a fixed depth"
+
+
+def test_a_draft_that_does_not_pay_is_turned_off_and_said_once(tiny: Callable[..., Model]) -> None:
+    """Many times as dear as the target, and of random weights."""
+    dear = tiny("llama", seed=99, embedding=512, layers=8)
+    wanted = [ask("once upon a time", temperature=0, max_tokens=150)] * 2
+    expected = answers(plan_for(tiny()), wanted)
+    found = answers(plan_for(tiny(), draft=adapting(with_model(dear))), wanted)
+    assert [text for text, _ in found] == [text for text, _ in expected]
+    notes = [note for _, done in found for note in done.notes]
+    assert len(notes) == 1
+    assert re.search(r"the draft is off: measured 0\.\d+x the speed of plain decoding", notes[0])
+    assert sum(done.stats.drafted for _, done in found) < 60
 
 
 def test_an_answer_tells_where_its_time_went(tiny: Callable[..., Model]) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,13 @@ class NativeGrammar:
         self._llama.llama_sampler_apply(self._sampler, ctypes.byref(array))
         finite: npt.NDArray[np.bool_] = np.isfinite(data["logit"])
         return finite
+
+    def go_on(self, tokens: Sequence[int]) -> None:
+        """Take up a text that was broken off. Raises UsageError where it is not the grammar's."""
+        for token in tokens:
+            if not self.allowed(np.array((token,)))[0]:  # llama.cpp would end the process
+                raise UsageError("the answer so far is not what the grammar allows", "begin a new one")
+            self.accept(token)
 
     def accept(self, token: int) -> None:
         self._llama.llama_sampler_accept(self._sampler, token)

@@ -175,7 +175,9 @@ class Worker:
         if prompt.inside:
             what = "this model reasons before it answers and cannot be told not to: its answer cannot be held to a grammar"
             raise UsageError(what, "leave out --grammar and --json-schema, or take another model")
-        return Constrained(target, NativeGrammar(self._llama, target.vocabulary.handle, text), wanted.sampling)
+        grammar = NativeGrammar(self._llama, target.vocabulary.handle, text)
+        grammar.go_on(target.vocabulary.tokenize(wanted.begun.answer, special=False))
+        return Constrained(target, grammar, wanted.sampling)
 
     def _decode(
         self, request: int, wanted: Request, decoder: Decoder, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter
