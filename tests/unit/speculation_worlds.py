@@ -289,6 +289,7 @@ WORLDS: Sequence[World] = (
     World("noise", mixed(0.75), rows(0.05), 0.1, noise=0.3),
     World("stalls", mixed(0.75), rows(0.05), 0.1, stalls=0.01),
     World("stalls, no gain", mixed(0.3, hard=0.05), rows(0.2), 0.3, stalls=0.01),
+    World("a busy machine", mixed(0.85, hard=0.5), rows(0.04), 0.14, noise=0.4, stalls=0.05),
     World("a machine that slows down", mixed(0.8), rows(0.05), 0.1, slowing=lambda at: 1.0 + 0.3 * min(1.0, at / 200)),
     World("a clock that jumps", mixed(0.5), rows(0.1), 0.2, slowing=lambda at: 1.4 if at // 50 % 2 else 1.0),
     World("a draft that says nothing of itself", mixed(0.8), rows(0.04), 0.1, tells=2),

@@ -131,7 +131,7 @@ def test_where_nothing_pays_looks_are_few_and_further_and_further_apart() -> Non
     looks = [index for index, done in enumerate(found) if done.choice.source]
     assert 2 <= len(looks) <= 12
     gaps = [after - before for before, after in itertools.pairwise(looks)]
-    assert gaps[-1] > 4 * gaps[0]
+    assert gaps[-1] > 3 * gaps[0]
 
 
 def test_a_look_reads_no_more_of_a_long_text_than_it_can_pay_for() -> None:

@@ -157,37 +157,45 @@ class Controller:
 
     def learn(self, done: Round) -> None:
         plain = self.plain_seconds if self._passes.known else done.seconds
-        self._passes.learn(done.made + 1, done.verify)
         rest = self._rest[0 if not done.made else 1 if done.accepted == done.made else 2]
-        rest.add(min(done.rest, STALL * (rest.ratio or 0.0) + self._passes.table[0]), 1.0, self._tuning.times)
+        counted = min(done.rest, STALL * (rest.ratio or 0.0) + self._passes.table[0])
+        rest.add(counted, 1.0, self._tuning.times)
+        counted += self._passes.learn(done.made + 1, done.verify)
         self._rounds += 1
         self._since_plain = self._since_plain + done.tokens if done.made else 0.0
         for name, source in self._sources.items():
             if name == done.choice.source:
-                self._learn_source(source, done)
-                self._purse += done.tokens - min(done.seconds / plain, 2 * done.made + 2)  # a stall is no fault of the draft's
+                counted += self._learn_source(source, done)
+                self._purse += done.tokens - counted / plain  # a stall is no fault of the draft's
             else:
                 source.rested += done.tokens
-        self._purse = min(self._purse + INCOME * done.tokens, COLD_PURSE)
+        # No debts: what was dear once, perhaps for a stall, is priced by its own measure the next time.
+        self._purse = min(max(self._purse, 0.0) + INCOME * done.tokens, COLD_PURSE)
 
     def overheard(self, name: str, made: int, accepted: int) -> None:
         """What a source that costs nothing would have guessed, had it been asked, and how much of it came true."""
         self._sources[name].guesses.learn(made, made, accepted, ())
 
-    def _learn_source(self, source: "_Source", done: Round) -> None:
+    def _learn_source(self, source: "_Source", done: Round) -> float:
+        """The seconds that its own work counts for."""
         source.tried, source.rested = True, 0.0
         first = done.reading if done.read <= 2 else 0.0  # two tokens are read as fast as one
         steps = done.steps + (0 < done.read <= 2)
+        stepping, reading = done.draft + first, done.reading - first
+        if source.step.weight:
+            stepping = min(stepping, STALL * steps * self._step(source))
+        if source.reading.weight:
+            reading = min(reading, STALL * done.read * self._reading(source))
         if steps:
-            limit = STALL * steps * self._step(source) if source.step.weight else done.draft + first
-            source.step.add(min(done.draft + first, limit), steps, self._tuning.times)
+            source.step.add(stepping, steps, self._tuning.times)
         if done.read > 2:
-            source.reading.add(done.reading, done.read, self._tuning.times)
+            source.reading.add(reading, done.read, self._tuning.times)
         source.guesses.learn(done.choice.depth, done.made, done.accepted, done.told)
         if not done.choice.trial:
             source.rest = max(self._tuning.first_rest, source.rest - done.tokens)
         elif done.accepted < done.made or not done.made:
             source.rest = min(2 * source.rest, LONGEST_REST)
+        return stepping + reading
 
     # inside
 

@@ -92,7 +92,8 @@ class PassTimes:
         """Whether a pass of this many tokens, or more, has been timed: up to there nothing is guessed."""
         return any(each.weight for each in self._seen[tokens - 1 :])
 
-    def learn(self, tokens: int, seconds: float) -> None:
+    def learn(self, tokens: int, seconds: float) -> float:
+        """Take in a pass; the seconds that it counts for."""
         if self.known:
             limit = STALL * self.table[tokens - 1]
             seconds = min(seconds, limit if self.measured(tokens) else max(limit, self.worst(tokens)))
@@ -100,6 +101,7 @@ class PassTimes:
             each.age(self._tuning.places)
         self._seen[tokens - 1].add(seconds, 1.0, self._tuning.times)
         self._tabulate()
+        return seconds
 
     def worst(self, tokens: int) -> float:
         """Where nothing was measured: as if each further token took as long as one alone."""
