@@ -5,7 +5,7 @@ Bytes are ints, seconds are floats, unknown is None. Field names are the keys of
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
@@ -175,6 +175,7 @@ class Request:
 
     `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
     `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
+    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be.
     To measure with: `max_draft` bounds the tokens drafted at once (0: plain decoding), `past_end` goes on after an end token.
     """
 
@@ -188,6 +189,8 @@ class Request:
     template: str | None = None
     begun: Begun = Begun()
     reuse: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
     max_draft: int | None = None
     past_end: bool = False
 
@@ -363,11 +366,14 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
+    """What guesses: `max_tokens` a round; `adaptive`: fewer or none where that is measured to be faster."""
+
     kind: Literal["model", "ngram", "mtp"]
     file: str | None
     device: str | None
     max_tokens: int
     min_probability: float
+    adaptive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,8 +446,25 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """Decode speed as a multiple of plain decoding, from the `plain_rounds` of the same answer that guessed nothing.
+
+    `low` to `high` holds the true value in about nine of ten answers.
+    """
+
+    value: float
+    low: float
+    high: float
+    plain_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
-    """What one answer cost, measured. Rates are None where there was too little to measure (see DESIGN, Metrics)."""
+    """What one answer cost, measured. Rates are None where there was too little to measure (see DESIGN, Metrics).
+
+    `accepted_length`: guesses that stood per round that guessed. Seconds are of the time after the first token. `depths`: how
+    many were guessed at once as the answer went on, the mean of equal parts of its rounds.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -456,6 +479,12 @@ class Stats:
     accepted: int
     overhead_ms_per_token: float | None
     bandwidth_share: float | None = None
+    accepted_length: float | None = None
+    draft_seconds: float | None = None
+    verify_seconds: float | None = None
+    python_seconds: float | None = None
+    depths: tuple[float, ...] = ()
+    gain: Gain | None = None
 
     @property
     def acceptance(self) -> float | None:
@@ -538,12 +567,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`."""
+    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`.
+
+    `pace`: what was learned of the draft, to be given to the next load of the same models; None where nothing adapts.
+    """
 
     finish_reason: FinishReason
     stats: Stats
     notes: tuple[str, ...] = ()
     reuse: str | None = None
+    pace: Mapping[str, Any] | None = None
 
 
 Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

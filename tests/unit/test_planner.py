@@ -20,9 +20,10 @@ from tokencli.core import (
     Vocabulary,
 )  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan.choose import ALL, Wishes, same_card
+from tokencli.plan.choose import ALL, Wishes, choose_draft, same_card
 from tokencli.plan.memory import placed
 from tokencli.plan.planner import Fix, Planner
+from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import ModelFile
 from tokencli.plan.speed import predict
 from tokencli.world.catalogue import data_folder
@@ -264,10 +265,19 @@ def test_no_draft_unless_asked_for(wish: str | None) -> None:
 def test_lookup_and_a_model_as_draft_at_the_depth_asked_for() -> None:
     lookup = Planner(TARGET, machine(), PROFILES, dry_run).plan(Wishes(draft="ngram")).draft
     assert lookup
-    assert (lookup.kind, lookup.max_tokens) == ("ngram", 4)
+    assert (lookup.kind, lookup.max_tokens, lookup.adaptive) == ("ngram", 4, True)
     model = plan(machine(), SMALL, draft_tokens=7).draft
     assert model
-    assert (model.kind, model.file, model.max_tokens, model.device) == ("model", "small.gguf", 7, None)
+    assert (model.kind, model.file, model.max_tokens, model.device, model.adaptive) == ("model", "small.gguf", 7, None, False)
+
+
+def test_a_depth_nobody_asked_for_is_small_where_each_token_of_it_is_a_state() -> None:
+    profile = dataclasses.replace(PROFILES[0], draft_tokens=8)
+    for flag, expected in ((None, 4), (6, 6)):
+        settings = Settings({"draft": "ngram", "draft_tokens": flag}, {}, profile)
+        draft = choose_draft(settings, None, recurrent=True)
+        assert draft
+        assert draft.max_tokens == expected
 
 
 def test_a_draft_goes_beside_the_target_only_where_all_of_both_fits() -> None:

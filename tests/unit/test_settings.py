@@ -36,7 +36,7 @@ def test_every_value_of_a_shipped_profile_is_explained_in_the_file(name: str) ->
         ('kind = "cpu"', 'kind = "toaster"', "has kind = 'toaster'"),
         ("headroom_share = 0.10", "headroom_share = 1.5", "has headroom_share = 1.5"),
         ('kv_type = "f16"', 'kv_type = "f17"', "has kv_type = 'f17'"),
-        ("draft_tokens = 4", "draft_tokens = 400", "has draft_tokens = 400"),
+        ("draft_tokens = 8", "draft_tokens = 400", "has draft_tokens = 400"),
         ("context = 4096", "context = ", "is not TOML"),
         ('title = "CPU only"', 'quirks = 3\ntitle = "CPU only"', "has a quirk that cannot be used"),
         ('title = "CPU only"', 'quirks = [{ match = "x" }]\ntitle = "CPU only"', "has a quirk that cannot be used"),
@@ -75,5 +75,5 @@ def test_zero_and_false_are_given_values() -> None:
 
 def test_profiles_are_values() -> None:
     assert parse_profile("cpu", CPU) == Profile(
-        "cpu", "CPU only", "cpu", 0.1, 4096, 512, 512, "f16", "auto", "off", 4
+        "cpu", "CPU only", "cpu", 0.1, 4096, 512, 512, "f16", "auto", "off", 8
     )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.opened import Opened, opened
+from tokencli.app.pace import keeping_pace
 from tokencli.app.world import World, is_late, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
@@ -27,11 +28,23 @@ class Question:
     timeout: float | None = None
     stop: tuple[str, ...] = ()
     show_draft: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
 
     @property
     def request(self) -> Request:
         system = (Message("system", self.system),) if self.system else ()
-        return Request((*system, Message("user", self.prompt)), self.sampling, self.max_tokens, self.stop, self.show_draft)
+        bound = self.grammar is not None or self.json_schema is not None
+        return Request(
+            (*system, Message("user", self.prompt)),
+            self.sampling,
+            self.max_tokens,
+            self.stop,
+            self.show_draft,
+            thinking="off" if bound else "on",  # reasoning is no part of what the grammar allows
+            grammar=self.grammar,
+            json_schema=self.json_schema,
+        )
 
 
 def random_seed() -> int:
@@ -60,7 +73,8 @@ def run(question: Question, world: World) -> Iterator[Event]:
         deadline = result.deadline
         with result.engine as engine:
             try:
-                for event in engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world)):
+                events = engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world))
+                for event in keeping_pace(events, result.plan, world):
                     begun = _after(begun, event)
                     if isinstance(event, Done):
                         slow = slower_than_predicted(result.plan, event.stats, result.machine)

@@ -10,6 +10,7 @@ from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
 from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
+from tokencli.app.pace import keeping_pace
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Done, Event, Plan, Request
 from tokencli.engine.known_templates import TEMPLATES
@@ -59,7 +60,8 @@ class ChatEngine:
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        for event in self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world)):
+        events = self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
+        for event in keeping_pace(events, self._opened.plan, self._world):
             if isinstance(event, Done):
                 self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
             yield event

@@ -130,6 +130,9 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         show_draft: options.ShowDraft = False,
+        grammar: options.Grammar = None,
+        json_schema: options.JsonSchema = None,
+        stats: options.ShowStats = False,
         session: options.Session = None,
         quant: options.Quant = None,
         yes: options.Yes = False,
@@ -138,6 +141,10 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
     ) -> None:
         """One answer. The prompt is --file, piped stdin and PROMPT, joined in this order."""
         options.check_sampling(temperature, top_k, top_p, min_p, seed)
+        if grammar and json_schema:
+            raise UsageError("--grammar and --json-schema both say what the answer may be", "leave one of them out")
+        if session is not None and (grammar or json_schema):
+            raise UsageError("--grammar and --json-schema are for a single answer", "leave out --session")
         options.check_range(("--max-tokens", max_tokens, 1, 1 << 31), ("--timeout", timeout, 0.001, 1e9))
         from tokencli import app as story
         from tokencli.core import Sampling
@@ -152,10 +159,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             timeout=timeout,
             stop=tuple(stop or ()),
             show_draft=show_draft,
+            grammar=options.grammar(grammar),
+            json_schema=options.json_schema(json_schema),
         )
         world = story.World(confirm=lambda what: terminal.confirm(what, yes))
         events = story.run(question, world) if session is None else story.run_in_session(question, session, world)
-        _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json))
+        _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json, with_chart=stats))
 
     return run
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokencli.core import Draft, Plan, Sampling
 from tokencli.decode.rollback import MemoryState
-from tokencli.decode.sampling import Candidates, Floats, candidates
+from tokencli.decode.sampling import Candidates, Floats, candidates, probability
 from tokencli.engine import devices
 from tokencli.engine.library import logits_address
 from tokencli.engine.vocabulary import NativeVocabulary
@@ -151,6 +151,10 @@ class LoadedModel:
         return len(self._held)
 
     @property
+    def weight_bytes(self) -> int:
+        return int(self._llama.llama_model_size(self._model))
+
+    @property
     def draft_limit(self) -> int | None:
         """Most draft tokens that one pass can take back exactly; None for any number."""
         return self.snapshots if self._recurrent else None
@@ -168,7 +172,14 @@ class LoadedModel:
             self._decode_batch(part, rows if last else 0)
 
     def candidates(self, row: int) -> Candidates:
-        return candidates(self._logits(self._rows_from + row), self.sampling)
+        return candidates(self.logits(row), self.sampling)
+
+    def logits(self, row: int) -> Floats:
+        """Kept row `row` as the model gave it; valid until the next call."""
+        return self._logits(self._rows_from + row)
+
+    def probability(self, row: int, token: int) -> float:
+        return probability(self.logits(row), token)
 
     def floor(self) -> int:
         oldest = self._llama.llama_memory_seq_pos_min(self._memory, 0) if self._window else None

@@ -16,6 +16,7 @@ _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe")
 _BACKENDS = ("cuda", "rocm", "vulkan", "sycl")
 _BACKENDS_INTEGRATED = ("vulkan", "rocm", "sycl")
 _SAME_SIZE = 0.1
+_MOST_STATES = 4  # 150 MiB each on a 27B hybrid (FACTS, Speculation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +86,23 @@ def choose_profile(profiles: Iterable[Profile], device: Device | None, name: str
     return next(profile for profile in known.values() if profile.kind == kind)
 
 
-def choose_draft(settings: Settings, draft: ModelFile | None) -> Draft | None:
-    """The draft of the plan, on the CPU so far. A model is only taken when it was asked for and found fit."""
+def choose_draft(settings: Settings, draft: ModelFile | None, *, recurrent: bool) -> Draft | None:
+    """The draft of the plan, on the CPU so far. A model is only taken when it was asked for and found fit.
+
+    A depth that nobody asked for is the most that is tried. `recurrent` targets pay a whole state for each token of it.
+    """
     wanted = settings.take("draft")
     depth = settings.take("draft_tokens")
+    adaptive = settings.origins["draft_tokens"] != "flag"
+    if adaptive and recurrent:
+        depth = min(depth, _MOST_STATES)
     if draft:
-        return Draft("model", draft.model.file, None, depth, 0.0)
+        return Draft("model", draft.model.file, None, depth, 0.0, adaptive)
     if wanted == "auto":
         wanted, settings.origins["draft"] = first_given(
             ("tuned", settings.tuned.get("draft")), ("profile", settings.profile.draft)
         )
-    return Draft("ngram", None, None, depth, 0.0) if wanted == "ngram" else None
+    return Draft("ngram", None, None, depth, 0.0, adaptive) if wanted == "ngram" else None
 
 
 def is_software(device: Device) -> bool:

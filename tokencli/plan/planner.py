@@ -129,7 +129,7 @@ class Planner:
         plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
         plan = dataclasses.replace(
             plan,
-            draft=choose_draft(settings, self.draft),
+            draft=choose_draft(settings, self.draft, recurrent=self.target.info.is_recurrent),
             extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
             load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
             notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers), *_told(tuned)),
