@@ -15,7 +15,10 @@ _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked for; None is "decide for me", ALL of `gpu_layers` or `cpu_moe` all; `device` is llama.cpp's name."""
+    """What the user asked for; None is "decide for me", ALL of `gpu_layers` or `cpu_moe` all; `device` is llama.cpp's name.
+
+    `target_tps`: tokens per second that it must decode; `max_loss`: percent of perplexity that its quant may lose.
+    """
 
     gpu_layers: int | None = None
     cpu_moe: int | None = None
@@ -27,6 +30,9 @@ class Wishes:
     draft: str | None = None
     draft_tokens: int | None = None
     quant: str | None = None
+    ubatch: int | None = None
+    target_tps: float | None = None
+    max_loss: float | None = None
 
     def flags(self) -> dict[str, object]:
         return dataclasses.asdict(self)

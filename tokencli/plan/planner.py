@@ -4,7 +4,7 @@ As much on one device as its memory holds with headroom (split.py), the rest on 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Prediction, Profile, Speeds
@@ -19,12 +19,16 @@ from tokencli.plan.choose import (
     is_software,
     rejected_devices,
 )
+from tokencli.plan.loss import without_kernel
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
+from tokencli.plan.offers import offered_besides
+from tokencli.plan.search import Search, Setting
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
-from tokencli.plan.speed import factor, predict
+from tokencli.plan.speed import PROMPT, factor, pass_seconds, predict
 from tokencli.plan.split import best_split
+from tokencli.plan.vary import check_speed, lowered, tell_origins, varied, within_loss
 
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
@@ -79,10 +83,11 @@ class Planner:
         sized = self._sized(plan, budgets)
         self._check_fits(plan, wishes, budgets, lambda each: self._sized(each, budgets).devices)
         device = next((each for each in self.machine.devices if each.id == plan.device), None)
+        rejected = [*self._without_kernels(wishes), *rejected_devices(self.machine, device)]
         return Decision(
             plan=sized,
             alternatives=tuple(self._alternatives(plan, wishes)),
-            rejected=tuple(rejected_devices(self.machine, device)),
+            rejected=tuple({each.what: each for each in reversed(rejected)}.values()),
             fixes=tuple(self._fixes(sized, budgets)),
         )
 
@@ -100,50 +105,104 @@ class Planner:
         return predicted(plan, self.info_for(plan), draft, self.dry_run)
 
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
-        if wishes.cpu_moe is not None and not self.target.info.experts:
-            raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = choose_device(self.machine, wishes)
-        profile = choose_profile(self.profiles, device, wishes.profile)
-        settings = Settings(wishes.flags(), {}, profile)
-        budgets = Budgets.of(self.machine, device, profile)
-        plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
-        plan = dataclasses.replace(
-            plan,
-            draft=choose_draft(settings, self.draft),
-            extra_buffers=self.extra_buffers,
-            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)),
-        )
-        if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
-            raise UsageError(why, "use --kv-type f16")
-        if device:
-            plan = self._on_device(plan, device, wishes, budgets)
+        within_loss([self.target], wishes.max_loss)
+        plan, settings, budgets = self._begun(wishes)
+        on_device = plan.device is not None
+        if wishes.gpu_layers is None or not on_device:
+            plan = self._searched(plan, wishes, settings, budgets)
+        else:
+            experts = _experts_wanted(wishes, self.target.info)
+            plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+        if on_device:
+            plan = self._on_device(plan, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         plan = _noted(plan, *self._read_again(plan, budgets))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
-    def _on_device(self, plan: Plan, device: Device, wishes: Wishes, budgets: Budgets) -> Plan:
-        """The plan with its layers, and its draft where there is room for all of it, on the device."""
-        if is_software(device):
-            plan = _noted(plan, f"{device.id} is a software device ({device.description})")
+    def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
+        """The plan before anything is placed or given up, and what its settings come from."""
+        if wishes.cpu_moe is not None and not self.target.info.experts:
+            raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
+        device = self._with_kernels(choose_device(self.machine, wishes), wishes)
+        profile = choose_profile(self.profiles, device, wishes.profile)
+        settings = Settings(wishes.flags(), {}, profile)
+        plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
+        notes = [*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)]
+        if device and is_software(device):
+            notes.append(f"{device.id} is a software device ({device.description})")
+        draft = choose_draft(settings, self.draft)
+        plan = dataclasses.replace(plan, draft=draft, extra_buffers=self.extra_buffers, notes=tuple(notes))
+        if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
+            raise UsageError(why, "use --kv-type f16")
+        return plan, settings, Budgets.of(self.machine, device, profile)
+
+    def _with_kernels(self, device: Device | None, wishes: Wishes) -> Device | None:
+        """The device, if it can compute with the model's quant, or was asked for."""
+        asked = wishes.device is not None or wishes.gpu_layers is not None
+        return device if not device or asked or not without_kernel(_backend(device), self.target.info.quant) else None
+
+    def _without_kernels(self, wishes: Wishes) -> Iterator[Rejected]:
+        device = choose_device(self.machine, wishes)
+        if device and not self._with_kernels(device, wishes):
+            why = without_kernel(_backend(device), self.target.info.quant)
+            yield Rejected(f"{device.id} ({device.description})", why or "")
+
+    def _searched(self, plan: Plan, wishes: Wishes, settings: Settings, budgets: Budgets) -> Plan:
+        """The best split, cache type, context and micro-batch of those not asked for; the nearest miss where none fits."""
+        alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
         experts = _experts_wanted(wishes, self.target.info)
-        if wishes.gpu_layers is None:
-            plan = self._as_much_as_fits(plan, experts, budgets)
+        search = self._search(plan, wishes, budgets)
+        every = varied(alone, self.target, settings, self._least_context(plan))
+        if found := search.best(every):
+            best = found.plan
         else:
-            plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+            check_speed(search, every, wishes)
+            best = best_split(alone, self.info_for(plan), budgets, self.dry_run, experts) if plan.device else alone
+        tell_origins(best, plan, settings)
+        best = dataclasses.replace(best, draft=plan.draft)
+        partial = best.gpu_layers < plan.model.offloadable_layers or best.cpu_moe_layers > (experts or 0)
+        if plan.device and partial:
+            why = _partly(dataclasses.replace(best, device=plan.device), experts is None, budgets)
+            best = _noted(best, why, *self._larger_gtt(plan, budgets))
+        return _noted(best, *lowered(best, plan))
+
+    def _search(self, plan: Plan, wishes: Wishes, budgets: Budgets) -> Search:
+        def seen(info: ModelInfo) -> ModelInfo:
+            return seen_by(info, self._limit(info, plan.device))
+
+        def decode(each: Plan, info: ModelInfo) -> float | None:
+            if self.speeds is None:
+                return None
+            depth = min(PROMPT, each.context)
+            seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
+            return 1 / seconds if seconds else None
+
+        def allowed(speed: float | None) -> bool:
+            return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
+
+        return Search(budgets, self.dry_run, decode, seen, _experts_wanted(wishes, self.target.info), allowed)
+
+    def _least_context(self, plan: Plan) -> int:
+        return next(each.context_least for each in self.profiles if each.name == plan.profile)
+
+    def _larger_gtt(self, plan: Plan, budgets: Budgets) -> Iterator[str]:
+        """What would let an AMD GPU use more of the RAM, where that and not the RAM is the limit (report A1-30)."""
+        device = next(each for each in self.machine.devices if each.id == plan.device)
+        if device.kind == "integrated" and "AMD" in device.description and budgets.device < budgets.host:
+            wanted = self.machine.ram_total_bytes * 3 // 4
+            yield (
+                f"Linux lets {device.id} use {_gib(device.total_bytes)}: the kernel parameter ttm.pages_limit={wanted // 4096} "
+                f"(on older kernels amdgpu.gttsize={wanted >> 20}) allows more of the RAM"
+            )
+
+    def _on_device(self, plan: Plan, budgets: Budgets) -> Plan:
+        """What goes with the layers: what the device refuses is said, and the draft goes there where there is room for it."""
         if plan.gpu_layers == 0:
             return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0)
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
-
-    def _as_much_as_fits(self, plan: Plan, experts: int | None, budgets: Budgets) -> Plan:
-        alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
-        split = best_split(alone, self.info_for(plan), budgets, self.dry_run, experts)
-        plan = dataclasses.replace(plan, gpu_layers=split.gpu_layers, cpu_moe_layers=split.cpu_moe_layers)
-        if plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > (experts or 0):
-            return _noted(plan, _partly(plan, experts is None, budgets))
-        return plan
 
     def _as_asked(self, plan: Plan, layers: int, experts: int, budgets: Budgets) -> Plan:
         full = plan.model.offloadable_layers
@@ -224,6 +283,25 @@ class Planner:
             if fits(dataclasses.replace(wishes, context=smaller.context, kv_type=smaller.kv_type, cpu_moe=experts)):
                 yield change
 
+    def choose(self, wishes: Wishes) -> ModelFile:
+        """Which of the quants on offer to take: the one of the best plan of all. The smallest where none fits."""
+        if not self.target.offered or wishes.gpu_layers is not None:
+            return self.target
+        models = within_loss([self.target, *offered_besides(self.target)], wishes.max_loss)
+        search, settings = self._over(models, wishes)
+        found = search.best(settings)
+        if not found:
+            check_speed(search, settings, wishes)
+        return found.model if found else min(models, key=lambda each: each.model.bytes)
+
+    def _over(self, models: Iterable[ModelFile], wishes: Wishes) -> tuple[Search, list[Setting]]:
+        """A search over all that may vary of these models."""
+        plan, settings, budgets = self._begun(wishes)
+        plan = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
+        least = self._least_context(plan)
+        every = [setting for each in models for setting in varied(plan, each, settings, least)]
+        return self._search(plan, wishes, budgets), every
+
     def _alternatives(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
         """Plans that differ in kind: the CPU alone, where a GPU was chosen and not asked for."""
         if plan.device and wishes.device is None and wishes.gpu_layers is None:
@@ -252,7 +330,7 @@ def _unplaced(model: Model, machine: Machine, device: Device | None, settings: S
     threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
     return Plan(
         model=model,
-        backend=device.id.rstrip("0123456789").lower() if device else "cpu",
+        backend=_backend(device) if device else "cpu",
         device=device.id if device else None,
         profile=settings.profile.name,
         gpu_layers=0,
@@ -273,6 +351,10 @@ def free_cores(machine: Machine) -> int:
 def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
     if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
         yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
+
+
+def _backend(device: Device) -> str:
+    return device.id.rstrip("0123456789").lower()
 
 
 def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:

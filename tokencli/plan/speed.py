@@ -188,11 +188,12 @@ def _experts_read(info: ModelInfo, rows: int) -> float:
 def _cache_bytes(plan: Plan, info: ModelInfo, blocks: range, depth: int) -> float:
     """Keys and values of `depth` tokens, and recurrent state read and written."""
     size, elements = KV_TYPES[plan.kv_type]
+    keys, values = info.key_widths, info.value_widths
     total = 0.0
     for block in blocks:
         window = info.sliding_window if info.sliding_layers[block] else None
         cells = min(depth, window) if window else depth
-        total += cells * (info.key_widths[block] + info.value_widths[block]) * size / elements
+        total += cells * (keys[block] + values[block]) * size / elements
         total += 2 * info.recurrent_bytes[block]
     return total
 
