@@ -164,8 +164,9 @@ def _of_entry(entry: catalogue.Entry, world: World) -> Line:
     line = Line(entry.alias, source, **told)
     if entry.repo:
         wanted = HubName(entry.repo, entry.quant)
-        pinned = world.pins.of(str(wanted))
-        model = pinned if pinned and pins.is_there(pinned) else _cached(wanted, world)
+        names = (str(wanted), str(dataclasses.replace(wanted, quant=None)))  # the second: a quant that a plan decided for
+        pinned = next((each for name in names if (each := world.pins.of(name)) and pins.is_there(each)), None)
+        model = pinned or _cached(wanted, world)
         return _here(line, model.paths[0], model.bytes, model.quant) if model else line
     try:
         path = catalogue.resolve(entry.alias, {entry.alias: entry})

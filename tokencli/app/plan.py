@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
-from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
+from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, without_draft
@@ -44,8 +44,6 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
         world = dataclasses.replace(world, read_machine=lambda _: elsewhere)  # a quant is chosen for its memory, too
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
-    notes = [*target.notes, *_not_fetched(missing, world), *notes]
     with world.start_engine() as engine:
         if machine_name is None:
             planner = _planner(engine, target, draft, world)
@@ -55,7 +53,11 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
             ask = functools.partial(dry_run_elsewhere, engine, world=world)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
+        planner = chosen(planner, model, wishes, world)
         decision = planner.decide(wishes)
+    target = planner.target
+    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
+    notes = [*target.notes, *_not_fetched(missing, world), *notes]
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
     addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
     return dataclasses.replace(decision, plan=decided), addresses
@@ -104,7 +106,7 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
     with world.start_engine() as engine:
-        planner = _planner(engine, target, draft, world)
+        planner = chosen(_planner(engine, target, draft, world), model, wishes, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))

@@ -4,9 +4,9 @@
 # ("LLaMA 3 8b Scoreboard"): with an importance matrix for the IQ types and Q2_K_S, which are only made with one, else without.
 _PUBLISHED = {
     "Q8_0": 0.04, "Q6_K": 0.35, "Q5_K_M": 0.91, "Q5_K_S": 1.7, "Q5_1": 1.7, "Q5_0": 2.1, "Q4_K_M": 2.8, "IQ4_NL": 3.6,
-    "IQ4_XS": 3.7, "Q4_K_S": 4.3, "Q4_1": 7.2, "Q4_0": 7.5, "Q3_K_L": 8.9, "Q3_K_M": 10.5, "IQ3_M": 10.7, "IQ3_S": 11.8, "IQ3_XS": 14.9,
-    "IQ3_XXS": 19.7, "Q3_K_S": 26.2, "IQ2_M": 38.0, "Q2_K_S": 49.6, "IQ2_S": 54.9, "Q2_K": 56.5, "IQ2_XS": 72.7, "IQ2_XXS": 126.1,
-    "IQ1_M": 309.1, "IQ1_S": 874.0,
+    "IQ4_XS": 3.7, "Q4_K_S": 4.3, "Q4_1": 7.2, "Q4_0": 7.5, "Q3_K_L": 8.9, "Q3_K_M": 10.5, "IQ3_M": 10.7, "IQ3_S": 11.8,
+    "IQ3_XS": 14.9, "IQ3_XXS": 19.7, "Q3_K_S": 26.2, "IQ2_M": 38.0, "Q2_K_S": 49.6, "IQ2_S": 54.9, "Q2_K": 56.5, "IQ2_XS": 72.7,
+    "IQ2_XXS": 126.1, "IQ1_M": 309.1, "IQ1_S": 874.0,
 }  # fmt: skip
 _WHOLE = ("F32", "BF16", "F16")
 _MADE_FOR = ("Q1_0", "Q2_0", "Q2_0_G64", "TQ1_0", "TQ2_0")  # only models trained with such weights are published so

@@ -9,8 +9,7 @@ from tokencli.plan.sizes import ModelFile
 
 def offered_besides(model: ModelFile) -> tuple[ModelFile, ...]:
     """All quants that are offered but the model's own, as far as names tell quants and sizes."""
-    own = model.hub.quant if model.hub else model.info.quant
-    return tuple(scaled(model, each) for each in model.offered if each.quant and each.quant != own)
+    return tuple(scaled(model, each) for each in model.offered if each.quant and each.quant != model.quant)
 
 
 def scaled(model: ModelFile, variant: Variant) -> ModelFile:

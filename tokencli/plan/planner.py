@@ -285,7 +285,7 @@ class Planner:
 
     def choose(self, wishes: Wishes) -> ModelFile:
         """Which of the quants on offer to take: the one of the best plan of all. The smallest where none fits."""
-        if not self.target.offered or wishes.gpu_layers is not None:
+        if not self.target.offered or wishes.gpu_layers:
             return self.target
         models = within_loss([self.target, *offered_besides(self.target)], wishes.max_loss)
         search, settings = self._over(models, wishes)

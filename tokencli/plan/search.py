@@ -152,7 +152,7 @@ class Search:
         return Found(key, plan, setting.model)
 
     def _key(self, setting: Setting, plan: Plan, over: int, speed: float | None, whole: bool) -> Key:
-        lost, cache = loss(setting.model.info.quant), CACHES.index(plan.kv_type)
+        lost, cache = loss(setting.model.quant), CACHES.index(plan.kv_type)
         on_device = plan.gpu_layers * 10_000 - plan.cpu_moe_layers if plan.device and speed != math.inf else math.inf
         return (
             lost <= FLOOR and cache < GOOD_CACHES,

@@ -27,6 +27,11 @@ class ModelFile:
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
 
+    @property
+    def quant(self) -> str:
+        """As it is published: a header tells only what most of its weights are."""
+        return (self.hub.quant if self.hub else None) or self.info.quant
+
     @classmethod
     def of(cls, info: ModelInfo, file: str, name: str) -> "ModelFile":
         model = Model(name, file, info.quant, info.architecture, info.file_bytes, info.layers, info.context_trained)

@@ -40,14 +40,14 @@ def varied(plan: Plan, model: ModelFile, settings: Settings, least_context: int)
 
 def within_loss(models: Iterable[ModelFile], most: float | None) -> list[ModelFile]:
     """Those that lose no more. Raises DoesNotFit with the one that loses least where none does."""
-    by_loss = sorted(models, key=lambda each: loss(each.info.quant))
-    found = [each for each in by_loss if most is None or loss(each.info.quant) <= most]
+    by_loss = sorted(models, key=lambda each: loss(each.quant))
+    found = [each for each in by_loss if most is None or loss(each.quant) <= most]
     if not found:
         least = by_loss[0]
-        told = f"{loss(least.info.quant):g} %" if loss(least.info.quant) < math.inf else "of which nothing is published"
+        told = f"{loss(least.quant):g} %" if loss(least.quant) < math.inf else "of which nothing is published"
         raise DoesNotFit(
             f"no quant of {least.model.name} is known to lose at most {most:g} % of perplexity",
-            f"the nearest is {least.info.quant}: {told}",
+            f"the nearest is {least.quant}: {told}",
         )
     return found
 
@@ -62,7 +62,7 @@ def check_speed(search: Search, settings: list[Setting], wishes: Wishes) -> None
     plan = fastest.plan
     raise DoesNotFit(
         f"no plan for {plan.model.name} decodes at {wishes.target_tps:g} tokens/s here",
-        f"the nearest is {fastest.model.info.quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
+        f"the nearest is {fastest.model.quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
     )
 
 
