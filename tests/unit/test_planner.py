@@ -8,8 +8,9 @@ from tests import zoo_cases
 from tokencli.core import Device, DeviceBytes, LargeTensor, Machine, ModelInfo, Plan, Prediction, Profile, Vocabulary
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import ALL, Wishes
+from tokencli.plan.fixes import Fix
 from tokencli.plan.memory import placed
-from tokencli.plan.planner import Fix, Planner
+from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.plan.speed import predict
 from tokencli.world.catalogue import data_folder

@@ -4,11 +4,13 @@ As much on one device as its memory holds with headroom (split.py), the rest on 
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, Model, ModelInfo, Plan, Prediction, Profile, Speeds
+from tokencli.core import Device, DeviceBytes, Draft, Machine, ModelInfo, Plan, Prediction, Profile, Speeds
 from tokencli.errors import DoesNotFit, UsageError
+from tokencli.listing import normal
 from tokencli.plan.choose import (
     ALL,
     Rejected,
@@ -19,31 +21,22 @@ from tokencli.plan.choose import (
     is_software,
     rejected_devices,
 )
-from tokencli.plan.loss import without_kernel
+from tokencli.plan.fixes import Fix, priced
+from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
+from tokencli.plan.remarks import backend, busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting
-from tokencli.plan.settings import Settings, first_given
+from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
-from tokencli.plan.speed import PROMPT, factor, pass_seconds, predict
+from tokencli.plan.speed import PROMPT, pass_seconds, predict
 from tokencli.plan.split import best_split
 from tokencli.plan.vary import check_speed, lowered, tell_origins, varied, within_loss
+from tokencli.plan.why import KINDS, reason
 
+FASTER = 1.25  # from here on a smaller quant is worth telling of
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named.
-
-    `decode_factor`: decode speed with it over that without, None where neither is known.
-    """
-
-    change: str
-    bytes: int
-    device: str | None = None
-    decode_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +79,14 @@ class Planner:
         rejected = [*self._without_kernels(wishes), *rejected_devices(self.machine, device)]
         return Decision(
             plan=sized,
-            alternatives=tuple(self._alternatives(plan, wishes)),
+            alternatives=(*self._on_the_cpu(plan, wishes), *self._runners_up(sized, wishes)),
             rejected=tuple({each.what: each for each in reversed(rejected)}.values()),
-            fixes=tuple(self._fixes(sized, budgets)),
+            fixes=priced(
+                sized,
+                self.target.info,
+                lambda each: self._sized(each, budgets),
+                lambda each: not budgets.missing(each.devices),
+            ),
         )
 
     def info_for(self, plan: Plan) -> ModelInfo:
@@ -111,7 +109,7 @@ class Planner:
         if wishes.gpu_layers is None or not on_device:
             plan = self._searched(plan, wishes, settings, budgets)
         else:
-            experts = _experts_wanted(wishes, self.target.info)
+            experts = experts_wanted(wishes, self.target.info)
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if on_device:
             plan = self._on_device(plan, budgets)
@@ -127,8 +125,8 @@ class Planner:
         device = self._with_kernels(choose_device(self.machine, wishes), wishes)
         profile = choose_profile(self.profiles, device, wishes.profile)
         settings = Settings(wishes.flags(), {}, profile)
-        plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
-        notes = [*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers)]
+        plan = unplaced(self.target.model, self.machine, device, settings, wishes)
+        notes = [*busy(plan, self.machine), *remarks(plan, self.target.info, self.extra_buffers)]
         if device and is_software(device):
             notes.append(f"{device.id} is a software device ({device.description})")
         draft = choose_draft(settings, self.draft)
@@ -140,18 +138,18 @@ class Planner:
     def _with_kernels(self, device: Device | None, wishes: Wishes) -> Device | None:
         """The device, if it can compute with the model's quant, or was asked for."""
         asked = wishes.device is not None or wishes.gpu_layers is not None
-        return device if not device or asked or not without_kernel(_backend(device), self.target.info.quant) else None
+        return device if not device or asked or not without_kernel(backend(device), self.target.info.quant) else None
 
     def _without_kernels(self, wishes: Wishes) -> Iterator[Rejected]:
         device = choose_device(self.machine, wishes)
         if device and not self._with_kernels(device, wishes):
-            why = without_kernel(_backend(device), self.target.info.quant)
+            why = without_kernel(backend(device), self.target.info.quant)
             yield Rejected(f"{device.id} ({device.description})", why or "")
 
     def _searched(self, plan: Plan, wishes: Wishes, settings: Settings, budgets: Budgets) -> Plan:
         """The best split, cache type, context and micro-batch of those not asked for; the nearest miss where none fits."""
         alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
-        experts = _experts_wanted(wishes, self.target.info)
+        experts = experts_wanted(wishes, self.target.info)
         search = self._search(plan, wishes, budgets)
         every = varied(alone, self.target, settings, self._least_context(plan))
         if found := search.best(every):
@@ -163,8 +161,8 @@ class Planner:
         best = dataclasses.replace(best, draft=plan.draft)
         partial = best.gpu_layers < plan.model.offloadable_layers or best.cpu_moe_layers > (experts or 0)
         if plan.device and partial:
-            why = _partly(dataclasses.replace(best, device=plan.device), experts is None, budgets)
-            best = _noted(best, why, *self._larger_gtt(plan, budgets))
+            why = partly(dataclasses.replace(best, device=plan.device), experts is None, budgets)
+            best = _noted(best, why, *larger_gtt(plan, self.machine, budgets))
         return _noted(best, *lowered(best, plan))
 
     def _search(self, plan: Plan, wishes: Wishes, budgets: Budgets) -> Search:
@@ -178,23 +176,13 @@ class Planner:
             seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
             return 1 / seconds if seconds else None
 
-        def allowed(speed: float | None) -> bool:
+        def allowed(_plan: Plan, speed: float | None) -> bool:
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
-        return Search(budgets, self.dry_run, decode, seen, _experts_wanted(wishes, self.target.info), allowed)
+        return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
 
     def _least_context(self, plan: Plan) -> int:
         return next(each.context_least for each in self.profiles if each.name == plan.profile)
-
-    def _larger_gtt(self, plan: Plan, budgets: Budgets) -> Iterator[str]:
-        """What would let an AMD GPU use more of the RAM, where that and not the RAM is the limit (report A1-30)."""
-        device = next(each for each in self.machine.devices if each.id == plan.device)
-        if device.kind == "integrated" and "AMD" in device.description and budgets.device < budgets.host:
-            wanted = self.machine.ram_total_bytes * 3 // 4
-            yield (
-                f"Linux lets {device.id} use {_gib(device.total_bytes)}: the kernel parameter ttm.pages_limit={wanted // 4096} "
-                f"(on older kernels amdgpu.gttsize={wanted >> 20}) allows more of the RAM"
-            )
 
     def _on_device(self, plan: Plan, budgets: Budgets) -> Plan:
         """What goes with the layers: what the device refuses is said, and the draft goes there where there is room for it."""
@@ -208,7 +196,7 @@ class Planner:
         full = plan.model.offloadable_layers
         plan = dataclasses.replace(plan, gpu_layers=full if layers == ALL else min(layers, full), cpu_moe_layers=experts)
         if beyond := self._beyond(plan, budgets):
-            what = f"{plan.gpu_layers} layers need {_gib(beyond)} more than should be used of {plan.device}, as asked for"
+            what = f"{plan.gpu_layers} layers need {gib(beyond)} more than should be used of {plan.device}, as asked for"
             return _noted(plan, what)
         return plan
 
@@ -225,7 +213,7 @@ class Planner:
         """Mapped weights may be more than what is free of the RAM now: it works, and it costs time."""
         host, *_ = placed(plan, self.info_for(plan))
         if host.total > budgets.host:
-            part = f"{_gib(host.weights)} of weights are mapped for the CPU, of {_gib(budgets.host)} of RAM that may be used now"
+            part = f"{gib(host.weights)} of weights are mapped for the CPU, of {gib(budgets.host)} of RAM that may be used now"
             yield f"{part}: what does not stay there is read from the disk again"
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
@@ -262,10 +250,10 @@ class Planner:
             return
         needed = sum(place.total for place in places)
         raise DoesNotFit(
-            f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
+            f"{plan.model.name} needs {gib(needed)} at a context of {plan.context}, {gib(missing)} more than may be used here",
             next(
                 (f"{change} would make it fit" for change in self._helping(plan, wishes, size)),
-                f"take a smaller quant or model: {_gib(missing)} must go",
+                f"take a smaller quant or model: {gib(missing)} must go",
             ),
         )
 
@@ -280,7 +268,11 @@ class Planner:
             yield "leaving out --cpu-moe"
         for change, smaller in smaller_plans(plan, self.target.info):
             experts = wishes.cpu_moe if smaller.cpu_moe_layers == plan.cpu_moe_layers else smaller.cpu_moe_layers
-            if fits(dataclasses.replace(wishes, context=smaller.context, kv_type=smaller.kv_type, cpu_moe=experts)):
+            if fits(
+                dataclasses.replace(
+                    wishes, context=smaller.context, kv_type=smaller.kv_type, ubatch=smaller.ubatch, cpu_moe=experts
+                )
+            ):
                 yield change
 
     def choose(self, wishes: Wishes) -> ModelFile:
@@ -302,68 +294,50 @@ class Planner:
         every = [setting for each in models for setting in varied(plan, each, settings, least)]
         return self._search(plan, wishes, budgets), every
 
-    def _alternatives(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
-        """Plans that differ in kind: the CPU alone, where a GPU was chosen and not asked for."""
+    def why(self, name: str, wishes: Wishes) -> str:
+        """Why the quant or the kind of split (KINDS) is not what was taken. Raises UsageError for what is neither."""
+        models = [self.target, *offered_besides(self.target)]
+        search, own = self._over([self.target], wishes)
+        taken = search.best(own)
+        kind: Callable[[Plan], bool] = KINDS.get(name.lower(), lambda _plan: True)
+        named = models if name.lower() in KINDS else [each for each in models if each.quant == normal(name)]
+        if not named:
+            known = ", ".join([*KINDS, *(each.quant for each in models)])
+            raise UsageError(f"--why {name}: there is no such quant or split", f"known here: {known}")
+        every = self._over(named, wishes)[1]
+        other = dataclasses.replace(search, allowed=lambda plan, _: kind(plan)).best(every)
+        if not other or not taken:
+            return f"{name} fits in no way: at least {gib(search.least_missing(every))} too much"
+        return f"{name} is what was taken" if other == taken else reason(other, taken)
+
+    def _on_the_cpu(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
+        """The CPU alone, where a GPU was chosen and not asked for."""
         if plan.device and wishes.device is None and wishes.gpu_layers is None:
-            other, budgets = self._placed(dataclasses.replace(wishes, gpu_layers=0))
+            other, budgets = self._placed(dataclasses.replace(wishes, gpu_layers=0, target_tps=None))
             sized = self._sized(other, budgets)
             if not budgets.missing(sized.devices):
                 yield sized
 
-    def _fixes(self, plan: Plan, budgets: Budgets) -> Iterator[Fix]:
-        """Single changes that save memory, and how much; the context last, as it is what a user notices."""
-        for change, smaller in smaller_plans(plan, self.target.info):
-            if " and " in change:
-                continue
-            where = plan.device if smaller.cpu_moe_layers != plan.cpu_moe_layers else None  # the host has as much more
-            sized = self._sized(smaller, budgets)
-            saved = _total(plan, where) - _total(sized, where)
-            if saved > 0 and not (where and budgets.missing(sized.devices)):
-                yield Fix(change, saved, where, factor(sized.predicted, plan.predicted))
-
-
-def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
-    """The plan but for what goes where: everything on the CPU."""
-    context = settings.take("context")
-    if wishes.context is None and model.context_trained and model.context_trained < context:
-        context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
-    return Plan(
-        model=model,
-        backend=_backend(device) if device else "cpu",
-        device=device.id if device else None,
-        profile=settings.profile.name,
-        gpu_layers=0,
-        context=context,
-        threads=threads,
-        kv_type=settings.take("kv_type"),
-        batch=settings.take("batch"),
-        ubatch=settings.take("ubatch"),
-        flash_attention=settings.take("flash_attention"),
-    )
-
-
-def free_cores(machine: Machine) -> int:
-    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
-    return max(1, machine.cores - round(machine.busy_cores or 0.0))
-
-
-def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
-    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
-        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
-
-
-def _backend(device: Device) -> str:
-    return device.id.rstrip("0123456789").lower()
-
-
-def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
-    if info.context_trained and plan.context > info.context_trained:
-        yield f"a context of {plan.context} is more than the {info.context_trained} the model was trained for"
-    if info.index_cache:
-        yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
-    if not extra_buffers:
-        yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+    def _runners_up(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
+        """The best plan that is whole where this one is split, that with a better quant, and that with a faster one."""
+        if wishes.gpu_layers is not None:
+            return
+        models = [self.target, *offered_besides(self.target)]
+        lost, speed = loss(self.target.quant), plan.predicted.decode_tokens_per_second or math.inf
+        better = [each for each in models if loss(each.quant) < lost]
+        smaller = [each for each in models if loss(each.quant) > lost]
+        wanted: list[tuple[list[ModelFile], Callable[[Plan, float | None], bool]]] = [
+            (models, lambda each, _: bool(plan.device) and KINDS["whole"](each) and not KINDS["whole"](plan)),
+            (better, lambda _each, _: True),
+            (smaller, lambda _each, decode: (decode or 0.0) >= FASTER * speed),
+        ]
+        shown = set()
+        for of, allowed in wanted:
+            search, every = self._over(of, dataclasses.replace(wishes, target_tps=None))
+            found = dataclasses.replace(search, allowed=allowed).best(every)
+            if found and (found.model.quant, found.plan.gpu_layers, found.plan.kv_type) not in shown:
+                shown.add((found.model.quant, found.plan.gpu_layers, found.plan.kv_type))
+                yield dataclasses.replace(self, target=found.model)._sized(found.plan, search.budgets)
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:
@@ -372,29 +346,3 @@ def _noted(plan: Plan, *notes: str) -> Plan:
 
 def _is_model(draft: Draft | None) -> bool:
     return draft is not None and draft.kind == "model"
-
-
-def _experts_wanted(wishes: Wishes, info: ModelInfo) -> int | None:
-    """Of how many blocks the experts are to stay on the CPU; None where that is left to us."""
-    if wishes.cpu_moe is None:
-        return None
-    return info.trunk_layers if wishes.cpu_moe == ALL else min(wishes.cpu_moe, info.trunk_layers)
-
-
-def _partly(split: Plan, experts_decided: bool, budgets: Budgets) -> str:
-    """Why not all of the model is on the device."""
-    where = (
-        f"{split.gpu_layers} of {split.model.offloadable_layers} layers on {split.device}" if split.gpu_layers else "on the CPU"
-    )
-    if split.cpu_moe_layers and experts_decided:
-        where += f", the experts of the first {split.cpu_moe_layers} blocks on the CPU"
-    return f"{where}: {_gib(budgets.device)} may be used there, which does not hold all of the model with its context"
-
-
-def _total(plan: Plan, device: str | None) -> int:
-    """Bytes of the plan, on one device or on all."""
-    return sum(place.total for place in plan.devices if device in (None, place.id))
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 100 << 20 else f"{size / 2**20:.0f} MiB"

@@ -63,7 +63,7 @@ class Search:
     decode: Decode
     seen: Callable[[ModelInfo], ModelInfo]
     experts: int | None = None
-    allowed: Callable[[float | None], bool] = lambda _decode: True
+    allowed: Callable[[Plan, float | None], bool] = lambda _plan, _decode: True
     _known: dict[object, object] = dataclasses.field(default_factory=dict)
 
     def best(self, settings: Iterable[Setting]) -> Found | None:
@@ -81,12 +81,17 @@ class Search:
 
     def fastest(self, settings: Iterable[Setting]) -> Found | None:
         """The plan that decodes fastest, whatever was allowed."""
-        every = dataclasses.replace(self, allowed=lambda _decode: True)
+        every = dataclasses.replace(self, allowed=lambda _plan, _decode: True)
         found = [each for setting in settings for each in every._splits_found(setting)]
         return max(found, key=lambda each: each.key[_SPEED], default=None)
 
     def speed_of(self, found: Found) -> float:
         return found.key[_SPEED]
+
+    def least_missing(self, settings: Iterable[Setting]) -> int:
+        """By how many bytes the nearest miss exceeds the budgets."""
+        ends = ((setting, group[at]) for setting in settings for group in self._groups(setting) if group for at in (0, -1))
+        return min(self.budgets.missing(self.places(*end)) for end in ends)
 
     def every(self, settings: Iterable[Setting]) -> Iterator[Found]:
         """All plans that fit, one by one: what `best` leaves out, too."""
@@ -145,7 +150,7 @@ class Search:
             return None
         places = self.places(setting, plan)
         speed = self._speed(setting, plan)
-        if not self.allowed(speed):
+        if not self.allowed(plan, speed):
             return None
         over = sum(place.total for place in places if self.budgets.shared or place.id == HOST) - self.budgets.host
         key = self._key(setting, plan, over, speed, plan == self._whole(setting))

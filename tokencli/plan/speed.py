@@ -67,6 +67,13 @@ def factor(new: Prediction, old: Prediction) -> float | None:
     return new.decode_tokens_per_second / old.decode_tokens_per_second
 
 
+def prefill_factor(new: Prediction, old: Prediction) -> float | None:
+    """How many times as fast it reads a prompt, None where one of them is not known."""
+    if not new.prefill_tokens_per_second or not old.prefill_tokens_per_second:
+        return None
+    return new.prefill_tokens_per_second / old.prefill_tokens_per_second
+
+
 def pass_seconds(
     plan: Plan, info: ModelInfo, machine: Machine, speeds: Speeds, *, depth: int = 0, rows: int = 1, seen: ModelInfo | None = None
 ) -> float | None:
