@@ -27,9 +27,12 @@ class Peak:
     devices: dict[str, int]
 
 
-def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
-    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
-    decision, addresses = _decided(model, wishes, machine_name, world)
+def plan(model: str, wishes: Wishes, machine_name: str | None, world: World, why: str | None = None) -> Decision:
+    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help.
+
+    `why`: a quant or a kind of split of which to say why it was not taken.
+    """
+    decision, addresses = _decided(model, wishes, machine_name, world, why)
     return dataclasses.replace(
         decision,
         plan=_with_addresses(decision.plan, addresses),
@@ -37,7 +40,9 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
     )
 
 
-def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World) -> tuple[Decision, dict[str, str]]:
+def _decided(
+    model: str, wishes: Wishes, machine_name: str | None, world: World, why: str | None
+) -> tuple[Decision, dict[str, str]]:
     """The decision, and the addresses on the hub of the files that are not downloaded: the plans name their headers."""
     if machine_name is not None:
         elsewhere = machine.read_snapshot(machine_name, world.data)
@@ -55,6 +60,7 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
             notes.append(ESTIMATED)
         planner = chosen(planner, model, wishes, world)
         decision = planner.decide(wishes)
+        decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
     notes = [*target.notes, *_not_fetched(missing, world), *notes]

@@ -50,7 +50,10 @@ def choose_device(machine: Machine, wishes: Wishes) -> Device | None:
     """The GPU to use, None for the CPU: discrete before integrated, software only by name or count (report A1-11)."""
     gpus = _gpus(machine)
     if wishes.device is not None:
-        return _named(wishes.device, gpus)
+        device = _named(wishes.device, gpus)
+        if not device and wishes.gpu_layers:
+            raise UsageError("--device cpu has no layers on a GPU, as --gpu-layers wants", "leave one of them out")
+        return device
     if wishes.gpu_layers == 0:
         return None
     real = [each for each in gpus if not is_software(each)]

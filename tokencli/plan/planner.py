@@ -41,12 +41,16 @@ Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory."""
+    """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory.
+
+    `why`: the answer to why something else was not taken, where that was asked.
+    """
 
     plan: Plan
     alternatives: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
     fixes: tuple[Fix, ...]
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def _told(at: int, other: Found, taken: Found) -> str:
         else f"a cache of {other.plan.kv_type} loses too much",
         f"{best[1] - own[1]:.0f} GiB more would be read from the disk again and again",
         f"about {own[8]:.2g} tokens/s instead of {best[8]:.2g}",
-        f"split, where {taken.model.quant} fits whole and is fast enough",
+        f"not whole on the GPU, as {taken.model.quant} is with KV {taken.plan.kv_type}",
         f"a context of {own[4]:.0f} instead of {best[4]:.0f}",
         f"{_lost(quant)}; {taken.model.quant} fits as well and loses less",
         f"a coarser cache than {taken.plan.kv_type}",
