@@ -156,9 +156,7 @@ def test_why_something_else_was_not_taken(tokencli: Tokencli) -> None:
     options = ("plan", "smollm2-135m", "--machine", "cuda-6gb-16gb", "--why")
     result = tokencli(*options, "cpu")
     assert "why: Q4_1, all on the CPU, context 4096, KV f16: not whole on the GPU, as Q4_1 is with KV f16" in result.stdout
-    assert (
-        "why: whole is what was taken" in tokencli(*options, "whole").stdout
-    )
+    assert "why: whole is what was taken" in tokencli(*options, "whole").stdout
 
 
 def test_an_unknown_machine_names_the_known_ones(tokencli: Tokencli) -> None:

@@ -102,7 +102,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
 
 def _run_command(terminal: Terminal) -> Callable[..., None]:
     def run(
-        model: options.Model,
+        model: options.RunModel = None,
         prompt: options.Prompt = None,
         file: options.PromptFile = None,
         system: options.System = None,
@@ -137,6 +137,8 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli import app as story
         from tokencli.core import Sampling
 
+        if model is None:
+            raise no_model()
         question = story.Question(
             model=model,
             prompt=_prompt(terminal, file, prompt),
@@ -155,6 +157,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json))
 
     return run
+
+
+def no_model() -> UsageError:
+    from tokencli.app import World, ranking
+
+    return ranking.no_model(World())
 
 
 def _plan_command(terminal: Terminal) -> Callable[..., None]:

@@ -42,6 +42,15 @@ Model = Annotated[
         autocompletion=known_models,
     ),
 ]
+RunModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias, hf:ORG/REPO[:QUANT], or a path. Without it the best for this machine are named.",
+        show_default=False,
+        autocompletion=known_models,
+    ),
+]
 Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokencli.app.plan import Peak
 from tokencli.cli.terminal import Terminal
-from tokencli.cli.views import placement, plan_json, size
+from tokencli.cli.views import placement, plan_json, rounded, size
 from tokencli.core import DeviceBytes, Plan
 from tokencli.decode.text import EscapeStripper
 from tokencli.plan.check import Check
@@ -66,11 +66,6 @@ def speed_lines(plan: Plan) -> list[str]:
     ]
     told = ", ".join(part for part in parts if part)
     return [f"{speed.origin}: {told}" + (" (without the draft)" if plan.draft else "")] if told else []
-
-
-def rounded(number: float) -> str:
-    """Two digits: a prediction has no more."""
-    return f"{float(f'{number:.1e}'):g}"
 
 
 def device_lines(place: DeviceBytes) -> list[str]:

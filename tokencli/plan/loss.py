@@ -13,6 +13,7 @@ _MADE_FOR = ("Q1_0", "Q2_0", "Q2_0_G64", "TQ1_0", "TQ2_0")  # only models traine
 _AS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "Q4_1", "NVFP4": "Q4_1"}  # the last two: by bits alone
 
 FLOOR = 8.0  # percent: all published types of four bits are better, all of three are worse
+INVISIBLE = 0.1  # percent: below it the published differences are no larger than their own errors
 # Quantised caches have no published figure at hand; that of 8 bits is taken as good as whole, that of 4 as below the floor.
 CACHES = ("f16", "q8_0", "q4_0")
 GOOD_CACHES = 2

@@ -26,7 +26,7 @@ from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
 from tokencli.plan.remarks import backend, busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
-from tokencli.plan.search import Search, Setting
+from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
@@ -167,7 +167,19 @@ class Planner:
         if plan.device and partial:
             why = partly(dataclasses.replace(best, device=plan.device), experts is None, budgets)
             best = _noted(best, why, *larger_gtt(plan, self.machine, budgets))
+        elif plan.device and self._could_be_better(best, search):
+            best = _noted(best, *larger_gtt(plan, self.machine, budgets))
         return _noted(best, *lowered(best, plan))
+
+    def _could_be_better(self, plan: Plan, search: Search) -> bool:
+        """Whether a better quant, about as fast, is on offer that the RAM would hold, but not what of it the device may use."""
+        speed, lost = grade(search.decode(plan, self.target.info)), loss(self.target.quant)
+        return any(
+            loss(each.quant) < lost
+            and search.budgets.device < each.model.bytes < search.budgets.host
+            and grade(search.decode(plan, each.info)) >= speed
+            for each in offered_besides(self.target)
+        )
 
     def _search(self, plan: Plan, wishes: Wishes, budgets: Budgets) -> Search:
         def seen(info: ModelInfo) -> ModelInfo:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import DeviceBytes, ModelInfo, Plan
-from tokencli.plan.loss import CACHES, FLOOR, GOOD_CACHES, loss
+from tokencli.plan.loss import CACHES, FLOOR, GOOD_CACHES, INVISIBLE, loss
 from tokencli.plan.memory import HOST, device_weights, host_weights, kv_bytes, placed, snapshots
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, buffers, merged
 
@@ -165,7 +165,7 @@ class Search:
             grade(speed),
             whole,
             plan.context,
-            -lost,
+            -max(lost, INVISIBLE),
             -cache,
             plan.ubatch,
             speed or 0.0,
