@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +58,7 @@ class Part(StrEnum):
     llama = "llama"
     ngram = "ngram"
     python = "python"
+    adaptive = "adaptive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,22 @@ def speculation(
     parts: Annotated[list[Part] | None, typer.Argument(help="all of them where none is named")] = None,
     tokens: int = 112,
     pairs: int = 7,
+    prompts: Annotated[int | None, typer.Option(help="of the part `adaptive`: only the first so many of its 8")] = None,
 ) -> None:
-    """What drafting brings on an F16 target, against llama.cpp's own, and its cost in Python. All parts: about half an hour."""
-    for part in parts or list(Part):
-        {Part.drafts: drafts, Part.llama: against_llama, Part.ngram: ngram, Part.python: python}[part](tokens, pairs)
+    """What drafting brings on an F16 target, against llama.cpp's own, and its cost in Python. Without `adaptive`, which takes
+    hours and runs only where it is named: about half an hour.
+    """
+    from speculation_adaptive import adaptive
+
+    every: dict[Part, Callable[[int, int], None]] = {
+        Part.drafts: drafts,
+        Part.llama: against_llama,
+        Part.ngram: ngram,
+        Part.python: python,
+        Part.adaptive: partial(adaptive, prompts=prompts),
+    }
+    for part in parts or [each for each in Part if each != Part.adaptive]:
+        every[part](tokens, pairs)
 
 
 def drafts(tokens: int, pairs: int) -> None:

@@ -11,12 +11,12 @@ LAVAPIPE = {"GGML_VK_VISIBLE_DEVICES": "0"}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    skipped = terminalreporter.stats.get("skipped", [])
-    vulkan = [report for report in skipped if "vulkan" in report.keywords]
-    if vulkan:
-        reason = vulkan[0].longrepr[2] if isinstance(vulkan[0].longrepr, tuple) else ""
-        terminalreporter.section("VULKAN WAS NOT TESTED", sep="!", red=True, bold=True)
-        terminalreporter.line(f"{len(vulkan)} tests skipped. {reason}")
+    for mark, title in (("vulkan", "VULKAN WAS NOT TESTED"), ("gpu", "NO GRAPHICS CARD WAS TESTED")):
+        skipped = [report for report in terminalreporter.stats.get("skipped", []) if mark in report.keywords]
+        if skipped:
+            reason = skipped[0].longrepr[2] if isinstance(skipped[0].longrepr, tuple) else ""
+            terminalreporter.section(title, sep="!", red=True, bold=True)
+            terminalreporter.line(f"{len(skipped)} tests skipped. {reason}")
     yield
 
 

@@ -5,10 +5,12 @@ Bytes are ints, seconds are floats, unknown is None. Field names are the keys of
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 DeviceKind = Literal["cpu", "gpu", "integrated", "accelerator"]
 FinishReason = Literal["stop", "length", "timeout", "cancelled"]
+Level = Literal["fail", "warn", "pass"]
+LoadMode = Literal["auto", "mmap", "none"]  # llama_load_mode; auto: as the device asks
 TextKind = Literal["answer", "reasoning"]
 Thinking = Literal["on", "off", "low", "medium", "high"]
 
@@ -17,8 +19,9 @@ Thinking = Literal["on", "off", "low", "medium", "high"]
 class Device:
     """A compute device as the linked llama.cpp lists it; `id` is llama.cpp's own name (CPU, Vulkan0, CUDA0).
 
-    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks. Bandwidth
-    and f32 operations per second are nominal, as a data sheet gives them; a CPU's bandwidth is that of the RAM.
+    `carve_out_bytes`: memory of an integrated GPU that the firmware took from RAM, and that the system's total lacks;
+    `gtt_bytes`: how much of the RAM the kernel lets it use besides. Bandwidth and f32 operations per second are nominal, as a
+    data sheet gives them; a CPU's bandwidth is that of the RAM. The rest is of the card that the device was found to be.
     """
 
     id: str
@@ -29,11 +32,41 @@ class Device:
     carve_out_bytes: int | None = None
     bandwidth_bytes_per_second: float | None = None
     operations_per_second: float | None = None
+    carve_out_used_bytes: int | None = None
+    gtt_bytes: int | None = None
+    pci_id: str | None = None  # "0000:c1:00.0"
+    driver: str | None = None  # the kernel's, with its version where it has one of its own
+    power_state: str | None = None  # as the kernel calls it: active, suspended
+    performance_level: str | None = None  # amdgpu's power_dpm_force_performance_level
+
+    @property
+    def backend(self) -> str:
+        """The part of llama.cpp that runs it: cpu, vulkan, cuda."""
+        return self.id.rstrip("0123456789").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A graphics processor as the kernel shows it, whether llama.cpp lists it or not. `vram`: carve-out or memory of its own."""
+
+    pci_id: str
+    vendor: str  # amd, nvidia, intel, or the PCI number
+    driver: str | None = None  # None: no kernel driver has it
+    power_state: str | None = None
+    vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
+    gtt_bytes: int | None = None
+    gtt_used_bytes: int | None = None
+    performance_level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A computer as far as a plan needs to know it. `cores`: physical ones that may be used; RAM with the cgroup's limit."""
+    """A computer as far as a plan needs to know it. `cores`: physical ones that may be used; RAM within the cgroup's limit.
+
+    `inside`: what the system runs inside of (vm, wsl, docker, podman, lxc, container). `render_nodes`: the files through which
+    programs reach GPUs, and whether this user may. `failed_probes`: what was there and could not be read, with the reason.
+    """
 
     cores: int
     ram_total_bytes: int
@@ -41,6 +74,53 @@ class Machine:
     devices: tuple[Device, ...] = ()
     title: str | None = None
     busy_cores: float | None = None  # kept busy by other programs now
+    cpu: str | None = None
+    logical_cpus: int | None = None  # that may be used
+    performance_cores: int | None = None  # of `cores`, where some are slower
+    efficiency_cores: int | None = None
+    threads_per_core: int | None = None
+    cpu_quota: float | None = None  # CPUs that the cgroup grants
+    ram_limit_bytes: int | None = None  # the cgroup's
+    memory_bandwidth: int | None = None  # bytes per second that all cores together copied, read and written
+    cards: tuple[Card, ...] = ()
+    render_nodes: Mapping[str, bool] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None  # that the installed llama.cpp was built with
+    inside: tuple[str, ...] = ()
+    on_ac: bool | None = None
+    nvidia_driver: str | None = None
+    failed_probes: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads that decode best: one per core, none on slower cores, for which the fast ones would wait (cpu_get_num_math in
+        llama.cpp's common.cpp), and none on cores that other programs keep busy: they would all wait for that one's turn.
+        """
+        fast = self.performance_cores or self.cores
+        return max(1, min(fast, self.cores - round(self.busy_cores or 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
+
+    level: Level
+    what: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """A known trait of devices whose description the pattern finds, kept as data in profiles/*.toml, with who reported it.
+
+    `backend`: it is only so with this one. `prefer`: the backend that should run the card where several list it.
+    """
+
+    match: str
+    what: str
+    source: str
+    backend: str | None = None
+    prefer: str | None = None
+    load_mode: LoadMode = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +139,7 @@ class Profile:
     flash_attention: Literal["auto", "on", "off"]
     draft: Literal["off", "ngram"]
     draft_tokens: int
+    quirks: tuple[Quirk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +176,7 @@ class Request:
 
     `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
     `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
+    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be.
     """
 
     messages: tuple[Message, ...]
@@ -107,6 +189,8 @@ class Request:
     template: str | None = None
     begun: Begun = Begun()
     reuse: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +364,14 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
+    """What guesses: `max_tokens` a round; `adaptive`: fewer or none where that is measured to be faster."""
+
     kind: Literal["model", "ngram", "mtp"]
     file: str | None
     device: str | None
     max_tokens: int
     min_probability: float
+    adaptive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +427,7 @@ class Plan:
     ubatch: int = 512
     flash_attention: Literal["auto", "on", "off"] = "auto"
     extra_buffers: bool = True
+    load_mode: LoadMode = "auto"
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)
@@ -355,8 +443,25 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """Decode speed as a multiple of plain decoding, from the `plain_rounds` of the same answer that guessed nothing.
+
+    `low` to `high` holds the true value in about nine of ten answers.
+    """
+
+    value: float
+    low: float
+    high: float
+    plain_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
-    """What one answer cost, measured. Rates are None where there was too little to measure (see DESIGN, Metrics)."""
+    """What one answer cost, measured. Rates are None where there was too little to measure (see DESIGN, Metrics).
+
+    `accepted_length`: guesses that stood per round that guessed. Seconds are of the time after the first token. `depths`: how
+    many were guessed at once as the answer went on, the mean of equal parts of its rounds.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -371,6 +476,12 @@ class Stats:
     accepted: int
     overhead_ms_per_token: float | None
     bandwidth_share: float | None = None
+    accepted_length: float | None = None
+    draft_seconds: float | None = None
+    verify_seconds: float | None = None
+    python_seconds: float | None = None
+    depths: tuple[float, ...] = ()
+    gain: Gain | None = None
 
     @property
     def acceptance(self) -> float | None:
@@ -453,12 +564,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`."""
+    """The end of an answer. `reuse`: why no more of the prompt was taken from the memory than `stats.cached_tokens`.
+
+    `pace`: what was learned of the draft, to be given to the next load of the same models; None where nothing adapts.
+    """
 
     finish_reason: FinishReason
     stats: Stats
     notes: tuple[str, ...] = ()
     reuse: str | None = None
+    pace: Mapping[str, Any] | None = None
 
 
 Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done

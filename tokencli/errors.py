@@ -4,12 +4,14 @@ TokencliError            1  failed
 ├── UsageError           2  the command line asks for something impossible
 ├── DoesNotFit           3  the memory or the context is too small
 │   └── OutOfMemory         llama.cpp asked for memory and was refused
+│       └── NoRoomToCompute  for its compute buffers: a smaller micro-batch may do
 ├── ModelUnavailable     4  the model cannot be had or read
 │   ├── ModelNotFound
 │   └── BadModelFile        not a whole GGUF, or one that needs another engine
 ├── EngineError          1  the native library or its worker
 │   ├── EngineMissing       not installed, or another version than the pinned one
 │   ├── EngineCrashed       the worker died; carries the last log lines
+│   ├── DecodeFailed        llama.cpp refused to compute; the worker lives
 │   └── EngineTimeout       the worker gave no sign of life
 ├── NotSaved             1  conversations cannot be kept on this disk; a chat may go on without
 └── Interrupted        130
@@ -47,6 +49,10 @@ class OutOfMemory(DoesNotFit):
     pass
 
 
+class NoRoomToCompute(OutOfMemory):
+    pass
+
+
 class ModelUnavailable(TokencliError):
     exit_code = 4
 
@@ -71,6 +77,10 @@ class EngineCrashed(EngineError):
     pass
 
 
+class DecodeFailed(EngineError):
+    pass
+
+
 class EngineTimeout(EngineError):
     pass
 
@@ -88,10 +98,12 @@ _SENT_BY_WORKER = (
     UsageError,
     DoesNotFit,
     OutOfMemory,
+    NoRoomToCompute,
     ModelUnavailable,
     BadModelFile,
     EngineError,
     EngineMissing,
+    DecodeFailed,
 )
 
 

@@ -5,6 +5,7 @@ In one process and without text, so that it is quick. TOKENCLI_EQUALITY_PROMPTS 
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from tests import tiny_models
 from tests.engine.conftest import plan_for
 from tokencli.core import Draft, Model, Sampling
+from tokencli.decode.adaptive import LOOKUP, MODEL, Adaptive
+from tokencli.decode.depth import Controller
 from tokencli.decode.drafters import ModelDrafter, NgramDrafter, NoDraft
 from tokencli.decode.speculate import Drafter, speculate
 from tokencli.engine.model import LoadedModel, Opening
@@ -42,6 +45,21 @@ class MostlyRight:
     def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
         coming = self._expected[len(tokens) - self._start :][:most]
         return [token if self._source.random() < 0.8 else self._source.randrange(500) for token in coming]
+
+
+class Clock:
+    """Jumps by anything, so that any depth looks best at some time."""
+
+    def __init__(self) -> None:
+        self._source = random.Random(2)
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += self._source.expovariate(1) ** 3
+        return self._now
+
+
+CLOCKS = {"adaptive": time.perf_counter, "adaptive, jumping clock": Clock()}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +107,9 @@ def test_tokens_are_equal_with_every_draft(open_model: Callable[..., LoadedModel
     drafts = {"bad": open_model("llama", seed=99)}
     if kind != "hybrid":
         drafts["good"] = open_model(kind, noise=0.02)
-    accepted = dict.fromkeys((*drafts, "lookup", "random", "mostly right"), 0)
+    accepted = dict.fromkeys((*drafts, "lookup", "random", "mostly right", *CLOCKS), 0)
+    controllers = {name: Controller(MOST, {LOOKUP: 0.0, MODEL: 0.5}) for name in CLOCKS}
+    last = [*drafts][-1]
     for number, (prompt, sampling, depth) in enumerate(prompts()):
         expected, _ = decode(target, NoDraft(), prompt, sampling, 0)
         drafters: dict[str, Drafter] = {
@@ -101,12 +121,18 @@ def test_tokens_are_equal_with_every_draft(open_model: Callable[..., LoadedModel
             model.rollback(0)
             model.sampling = sampling
             drafters[name] = ModelDrafter(model, sampling.seed)
+        for name, now in CLOCKS.items():
+            model = ModelDrafter(drafts[last], sampling.seed, now)
+            drafters[name] = Adaptive(controllers[name], model, now, now)  # wrong times, too, change no text
         for name, drafter in drafters.items():
+            if name in CLOCKS:
+                drafts[last].rollback(0)
             found, stood = decode(target, drafter, prompt, sampling, depth)
             assert found == expected, f"prompt {number}, {name} draft, depth {depth}, temperature {sampling.temperature}"
             accepted[name] += stood
     assert accepted.get("good", 1) > 0
     assert accepted["mostly right"] > PROMPTS
+    assert kind == "hybrid" or accepted["adaptive, jumping clock"] > 0
 
 
 QUESTIONS = [

@@ -1,6 +1,9 @@
 """A draft changes the speed and never the text: token equality, plain against drafted, on the real llama.cpp."""
 
+import dataclasses
+import json
 import random
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -86,6 +89,67 @@ def test_any_draft_gives_the_text_of_plain_decoding(
     if draft == "itself" and kind != "hybrid":
         stats = [done.stats for _, done in drafted]
         assert sum(s.accepted for s in stats) > 0.95 * sum(s.drafted for s in stats)
+
+
+def adapting(draft: Draft) -> Draft:
+    return dataclasses.replace(draft, adaptive=True, max_tokens=8)
+
+
+@pytest.mark.parametrize("draft", ["good", "bad", "lookup", "itself"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_depth_chosen_while_it_runs_gives_the_text_of_plain_decoding(
+    tiny: Callable[..., Model], plain: Callable[[str], list[str]], kind: str, draft: str
+) -> None:
+    same = kind if kind != "hybrid" else "llama"
+    models = {"good": tiny(same, noise=0.02), "bad": tiny("llama", seed=99), "itself": tiny(same)}
+    chosen = adapting(with_model(models[draft]) if draft in models else ngram())
+    drafted = answers(plan_for(tiny(kind), draft=chosen), requests(12))
+    assert [text for text, _ in drafted] == plain(kind)
+    if draft != "lookup":
+        assert sum(done.stats.drafted for _, done in drafted) > 0, "it was tried"
+
+
+def test_what_was_learned_is_told_and_taken_up(tiny: Callable[..., Model]) -> None:
+    plan = plan_for(tiny(), draft=adapting(with_model(tiny(noise=0.02))))
+    with Engine() as engine:
+        load(engine, plan)
+        done = answer(engine.generate(ask("hi", max_tokens=60)))[2]
+    assert done.pace is not None
+    assert done.pace["rounds"] > 5
+    broken = json.loads(json.dumps(done.pace).replace("null", "1"))
+    broken["sources"]["model"]["guesses"]["made"] = [["x"]]
+    for pace, begins in ((done.pace, done.pace["rounds"]), (broken, 0), ({}, 0), ("no pace", 0), (None, 0)):
+        with Engine() as engine:
+            list(engine.load(plan, pace=pace))
+            again = answer(engine.generate(ask("hi", max_tokens=8)))[2]
+        assert again.pace is not None
+        assert begins < again.pace["rounds"] <= begins + 8
+    assert answers(plan_for(tiny(), draft=with_model(tiny())), [ask("hi", max_tokens=3)])[0][1].pace is None, "a fixed depth"
+
+
+def test_a_draft_that_does_not_pay_is_turned_off_and_said_once(tiny: Callable[..., Model]) -> None:
+    """Many times as dear as the target, and of random weights."""
+    dear = tiny("llama", seed=99, embedding=512, layers=8)
+    wanted = [ask("once upon a time", temperature=0, max_tokens=150)] * 2
+    expected = answers(plan_for(tiny()), wanted)
+    found = answers(plan_for(tiny(), draft=adapting(with_model(dear))), wanted)
+    assert [text for text, _ in found] == [text for text, _ in expected]
+    notes = [note for _, done in found for note in done.notes]
+    assert len(notes) == 1
+    assert re.search(r"the draft is off: measured 0\.\d+x the speed of plain decoding", notes[0])
+    assert sum(done.stats.drafted for _, done in found) < 60
+
+
+def test_an_answer_tells_where_its_time_went(tiny: Callable[..., Model]) -> None:
+    ((_, done),) = answers(plan_for(tiny(), draft=with_model(tiny())), [ask("hi", max_tokens=40)])
+    stats = done.stats
+    assert stats.draft_seconds
+    assert stats.verify_seconds
+    assert stats.python_seconds is not None
+    assert stats.accepted_length == stats.accepted / (stats.drafted / 4)
+    assert set(stats.depths) == {4.0}
+    ((_, plain),) = answers(plan_for(tiny()), [ask("hi", max_tokens=40)])
+    assert (plain.stats.draft_seconds, plain.stats.depths, plain.stats.accepted_length, plain.stats.gain) == (0.0, (), None, None)
 
 
 @pytest.mark.parametrize("kind", ["sliding", "hybrid"])

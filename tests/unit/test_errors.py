@@ -19,6 +19,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "DoesNotFit": 3,
     "OutOfMemory": 3,
+    "NoRoomToCompute": 3,
     "ModelUnavailable": 4,
     "ModelNotFound": 4,
     "BadModelFile": 4,
@@ -26,6 +27,7 @@ EXIT_CODES = {
     "EngineMissing": 1,
     "EngineCrashed": 1,
     "EngineTimeout": 1,
+    "DecodeFailed": 1,
     "NotSaved": 1,
     "Interrupted": 130,
 }

@@ -1,16 +1,30 @@
 """The first planner: which device, how many layers, which draft, and the reasons; the dry run is a function in the test."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from tests import zoo_cases
-from tokencli.core import Device, DeviceBytes, LargeTensor, Machine, ModelInfo, Plan, Prediction, Profile, Vocabulary
+from tokencli.core import (
+    Device,
+    DeviceBytes,
+    DeviceKind,
+    LargeTensor,
+    Machine,
+    ModelInfo,
+    Plan,
+    Prediction,
+    Profile,
+    Quirk,
+    Vocabulary,
+)  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
-from tokencli.plan.choose import ALL, Wishes
+from tokencli.plan.choose import ALL, Wishes, choose_draft, same_card
 from tokencli.plan.fixes import Fix
 from tokencli.plan.memory import placed
 from tokencli.plan.planner import Planner
+from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import ModelFile
 from tokencli.plan.speed import predict
 from tokencli.world.catalogue import data_folder
@@ -140,6 +154,71 @@ def test_a_device_by_name() -> None:
         plan(machine(CARD), device="Vulkan7")
 
 
+PHOENIX = Quirk("780M", "loads without mmap have failed", "a report", prefer="vulkan", load_mode="mmap")
+
+
+def with_quirks(*quirks: Quirk) -> tuple[Profile, ...]:
+    return tuple(dataclasses.replace(each, quirks=quirks if each.kind == "integrated" else ()) for each in PROFILES)
+
+
+def test_a_quirk_decides_how_a_device_loads_and_no_other_device() -> None:
+    profiles = with_quirks(PHOENIX)
+    assert Planner(TARGET, machine(IGPU), profiles, dry_run).plan(Wishes()).load_mode == "mmap"
+    assert Planner(TARGET, machine(CARD), profiles, dry_run).plan(Wishes()).load_mode == "auto"
+    assert Planner(TARGET, machine(IGPU), profiles, dry_run).plan(Wishes(gpu_layers=0)).load_mode == "auto"
+
+
+def listed_by(backend: str, kind: DeviceKind, name: str, pci: str | None, total: int = 6 * GIB) -> Device:
+    return Device(f"{backend}0", kind, name, total, total - GIB, pci_id=pci)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (("CUDA", "gpu", "RTX 2060", "0000:01:00.0"), ("Vulkan", "gpu", "another name", "0000:01:00.0"), True),
+        (("CUDA", "gpu", "RTX 2060", "0000:01:00.0"), ("Vulkan", "gpu", "RTX 2060", "0000:02:00.0"), False),
+        (("CUDA", "gpu", "RTX 2060", None), ("Vulkan", "gpu", "RTX 2060 (driver)", "0000:01:00.0"), True),
+        (("CUDA", "gpu", "RTX 2060", None, 6 * GIB), ("Vulkan", "gpu", "RTX 2060", None, 12 * GIB), False),
+        (("CUDA", "gpu", "RTX 2060", None), ("CUDA", "gpu", "RTX 2060", None), False),
+    ],
+)
+def test_one_card_by_two_backends(first: tuple[Any, ...], second: tuple[Any, ...], same: bool) -> None:
+    one, other = listed_by(*first), listed_by(*second)
+    assert same_card(one, other) == same_card(other, one) == same
+
+
+def test_each_kind_of_card_has_its_backend_and_a_quirk_may_say_otherwise() -> None:
+    cuda, vulkan = (listed_by(name, "gpu", "RTX 2060", "0000:01:00.0") for name in ("CUDA", "Vulkan"))
+    assert plan(machine(vulkan, cuda)).device == "CUDA0"
+    slow = Quirk("RTX 2060", "CUDA is slower here", "a measurement", prefer="vulkan")
+    assert Planner(TARGET, machine(vulkan, cuda), with_quirks(slow), dry_run).plan(Wishes()).device == "Vulkan0"
+    assert plan(machine(vulkan, cuda), device="Vulkan0").device == "Vulkan0"
+    rocm = listed_by("ROCm", "integrated", "AMD Radeon 890M", "0000:04:00.0", 64 * GIB)
+    assert plan(machine(rocm, dataclasses.replace(rocm, id="Vulkan0"))).device == "Vulkan0", "report A1-31"
+
+
+def test_what_an_earlier_load_taught_is_left_free_and_said() -> None:
+    here = card_with(needed(LAYERS + 1))
+    planner = Planner(TARGET, here, PROFILES, dry_run, margin=lambda device: 300 * MIB if device.id == "CUDA0" else 0)
+    found = planner.plan(Wishes())
+    assert found.gpu_layers < LAYERS + 1
+    assert found.notes[0] == (
+        "0.3 GiB of CUDA0 are left free: a llama model that should have fitted did not (tokencli doctor --forget)"
+    )
+
+
+def test_a_second_program_on_the_card_plans_around_the_first() -> None:
+    """Report A2-05: what is free counts, and it is asked for each time."""
+    assert plan(card_with(needed(LAYERS + 1))).gpu_layers == LAYERS + 1
+    assert plan(card_with(needed(LAYERS + 1) - 500 * MIB)).gpu_layers < LAYERS - 2
+
+
+def test_slow_cores_get_no_thread() -> None:
+    hybrid = dataclasses.replace(machine(), cores=12, performance_cores=4, efficiency_cores=8)
+    assert plan(hybrid).threads == 4
+    assert plan(hybrid, threads=12).threads == 12
+
+
 def test_layers_without_a_gpu_are_refused() -> None:
     with pytest.raises(UsageError, match=r"llama\.cpp lists none here"):
         plan(machine(), gpu_layers=3)
@@ -190,10 +269,19 @@ def test_no_draft_unless_asked_for(wish: str | None) -> None:
 def test_lookup_and_a_model_as_draft_at_the_depth_asked_for() -> None:
     lookup = Planner(TARGET, machine(), PROFILES, dry_run).plan(Wishes(draft="ngram")).draft
     assert lookup
-    assert (lookup.kind, lookup.max_tokens) == ("ngram", 4)
+    assert (lookup.kind, lookup.max_tokens, lookup.adaptive) == ("ngram", 4, True)
     model = plan(machine(), SMALL, draft_tokens=7).draft
     assert model
-    assert (model.kind, model.file, model.max_tokens, model.device) == ("model", "small.gguf", 7, None)
+    assert (model.kind, model.file, model.max_tokens, model.device, model.adaptive) == ("model", "small.gguf", 7, None, False)
+
+
+def test_a_depth_nobody_asked_for_is_small_where_each_token_of_it_is_a_state() -> None:
+    profile = dataclasses.replace(PROFILES[0], draft_tokens=8)
+    for flag, expected in ((None, 4), (6, 6)):
+        settings = Settings({"draft": "ngram", "draft_tokens": flag}, {}, profile)
+        draft = choose_draft(settings, None, recurrent=True)
+        assert draft
+        assert draft.max_tokens == expected
 
 
 def test_a_draft_goes_beside_the_target_only_where_all_of_both_fits() -> None:

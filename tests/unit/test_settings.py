@@ -19,7 +19,8 @@ def test_the_shipped_profiles_cover_every_kind_of_device_once() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "amd-780m-vulkan", "cuda-6gb"])
 def test_every_value_of_a_shipped_profile_is_explained_in_the_file(name: str) -> None:
-    lines = (data_folder() / "profiles" / f"{name}.toml").read_text("utf-8").split("\n")
+    text = (data_folder() / "profiles" / f"{name}.toml").read_text("utf-8")
+    lines = text.partition("\n[[quirks]]")[0].split("\n")  # quirks say of themselves what they are
     for number, line in enumerate(lines):
         if line and not line.startswith("#") and number and not lines[number - 1].startswith(("#", "batch", "ubatch")):
             assert line.startswith("title"), f"{line!r} stands without a word"
@@ -35,8 +36,16 @@ def test_every_value_of_a_shipped_profile_is_explained_in_the_file(name: str) ->
         ('kind = "cpu"', 'kind = "toaster"', "has kind = 'toaster'"),
         ("headroom_share = 0.10", "headroom_share = 1.5", "has headroom_share = 1.5"),
         ('kv_type = "f16"', 'kv_type = "f17"', "has kv_type = 'f17'"),
-        ("draft_tokens = 4", "draft_tokens = 400", "has draft_tokens = 400"),
+        ("draft_tokens = 8", "draft_tokens = 400", "has draft_tokens = 400"),
         ("context = 4096", "context = ", "is not TOML"),
+        ('title = "CPU only"', 'quirks = 3\ntitle = "CPU only"', "has a quirk that cannot be used"),
+        ('title = "CPU only"', 'quirks = [{ match = "x" }]\ntitle = "CPU only"', "has a quirk that cannot be used"),
+        (
+            'title = "CPU only"',
+            'title = "CPU only"\nquirks = [{match="(", what="", source=""}]',
+            "has a quirk that cannot be used",
+        ),
+        ('title = "CPU only"', 'title = "CPU only"\nquirks = [{match="", what="", source="", load_mode="x"}]', "load_mode = 'x'"),
     ],
 )
 def test_a_bad_profile_says_what_is_wrong(old: str, new: str, says: str) -> None:
@@ -44,6 +53,12 @@ def test_a_bad_profile_says_what_is_wrong(old: str, new: str, says: str) -> None
         parse_profile("mine", CPU.replace(old, new))
     assert says in caught.value.what
     assert caught.value.what.startswith("the profile mine ")
+
+
+def test_every_shipped_quirk_says_who_found_it() -> None:
+    quirks = [quirk for profile in read_profiles(data_folder()) for quirk in profile.quirks]
+    assert len(quirks) >= 3
+    assert all(quirk.source and quirk.what for quirk in quirks)
 
 
 def test_flag_before_tuned_before_profile_and_each_says_so() -> None:
@@ -60,5 +75,5 @@ def test_zero_and_false_are_given_values() -> None:
 
 def test_profiles_are_values() -> None:
     assert parse_profile("cpu", CPU) == Profile(
-        "cpu", "CPU only", "cpu", 0.1, 4096, 2048, 512, 512, "f16", "auto", "off", 4
+        "cpu", "CPU only", "cpu", 0.1, 4096, 2048, 512, 512, "f16", "auto", "off", 8
     )  # fmt: skip

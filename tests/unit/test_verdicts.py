@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokencli.world.verdicts import NO_EXTRA_BUFFERS, Verdicts, build_and_cpu
+from tokencli.world.verdicts import NO_EXTRA_BUFFERS, Verdicts, build_and_cpu, library_and_drivers
 
 CPUINFO = "processor : 0\nmodel name : {model}\ncpu MHz : {mhz}\nflags : fpu {flags}\n\nprocessor : 1\nmodel name : other\n"
 
@@ -63,3 +63,41 @@ def test_the_key_changes_with_the_processor_and_not_with_its_clock(tmp_path: Pat
 
 def test_a_computer_without_cpuinfo_has_a_key(tmp_path: Path) -> None:
     assert build_and_cpu(tmp_path)
+
+
+def test_a_mode_and_a_margin_are_of_one_library_and_driver(tmp_path: Path) -> None:
+    here = Verdicts(tmp_path / "verdicts.json", "build", "driver 1")
+    here.remember_mode("without cooperative matrices")
+    here.remember_margin("RTX 2060", "llama", 500)
+    here.remember_margin("RTX 2060", "qwen3", 700)
+    assert (here.mode(), here.margin("RTX 2060", "llama"), here.margin("RTX 2060", "qwen3")) == (
+        "without cooperative matrices",
+        500,
+        700,
+    )
+    assert here.margin("RTX 3060", "llama") == 0
+    other = Verdicts(here.file, "build", "driver 2")
+    assert (other.mode(), other.margin("RTX 2060", "llama")) == ("", 0)
+
+
+def test_forgetting_leaves_no_file(tmp_path: Path) -> None:
+    here = Verdicts(tmp_path / "verdicts.json", "build", "driver")
+    here.remember_margin("RTX 2060", "llama", 500)
+    assert here.forget() == 1
+    assert list(tmp_path.iterdir()) == []
+    assert here.forget() == 0
+
+
+def test_the_key_of_gpus_changes_with_kernel_and_drivers(tmp_path: Path) -> None:
+    """A driver that was updated is tried again."""
+    keys = [library_and_drivers(tmp_path)]
+    for path, text in (
+        ("proc/sys/kernel/osrelease", "6.12"),
+        ("proc/driver/nvidia/version", "Kernel Module 550"),
+        ("usr/share/vulkan/icd.d/radeon_icd.json", "{}"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        keys.append(library_and_drivers(tmp_path))
+    assert len(set(keys)) == 4
+    assert keys[-1] == library_and_drivers(tmp_path)

@@ -11,12 +11,13 @@ from typing import TextIO
 import pytest
 
 from tokencli.cli.terminal import Terminal
-from tokencli.cli.views import RunView, error_json, error_line, plan_json, stats_json, summary
+from tokencli.cli.views import RunView, chart, error_json, error_line, plan_json, stats_json, summary
 from tokencli.core import (
     DeviceBytes,
     Done,
     Draft,
     Event,
+    Gain,
     Loading,
     Model,
     Note,
@@ -178,13 +179,13 @@ PLAN_KEYS = {
     "threads", "draft", "devices", "predicted", "notes", "device", "extra_buffers",
 }  # fmt: skip
 MODEL_KEYS = {"name", "file", "quant", "architecture", "bytes"}
-DRAFT_KEYS = {"kind", "file", "device", "max_tokens", "min_probability"}
+DRAFT_KEYS = {"kind", "file", "device", "max_tokens", "min_probability", "adaptive"}
 DEVICE_KEYS = {"id", "kind", "weights", "kv", "recurrent", "compute", "output", "draft", "total", "budget"}
 PREDICTED_KEYS = {"ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "origin"}
 STATS_KEYS = {
     "prompt_tokens", "cached_tokens", "tokens", "load_seconds", "ttft_seconds", "prefill_tokens_per_second",
     "decode_tokens_per_second", "itl_ms", "tokens_per_emission", "drafted", "accepted", "acceptance", "bandwidth_share",
-    "overhead_ms_per_token",
+    "overhead_ms_per_token", "accepted_length", "draft_seconds", "verify_seconds", "python_seconds", "depths", "gain",
 }  # fmt: skip
 
 
@@ -287,3 +288,29 @@ class TestTerminal:
 
     def test_a_closed_stdin_is_nobodys_prompt(self) -> None:
         assert self.piped_text(None) is None
+
+
+class TestChart:
+    DRAFTED = dataclasses.replace(
+        STATS, depths=(0.0, 2.0, 4.0, 8.0), accepted_length=2.5, draft_seconds=1.0, verify_seconds=2.5, python_seconds=0.5
+    )
+
+    def test_depth_time_and_gain(self) -> None:
+        depth, time, gain = chart(dataclasses.replace(self.DRAFTED, gain=Gain(1.824, 1.7, 1.95, 7)))
+        assert depth == "depth  | ▃▅█| up to 8 guesses at once, 2.5 of them right"
+        assert time == "time   draft 25 %, verify 62 %, Python 12 %"
+        assert gain == "gain   1.82x plain decoding (1.70 to 1.95, by 7 rounds without a draft)"
+
+    def test_what_is_not_known_is_said(self) -> None:
+        assert chart(self.DRAFTED)[-1] == "gain   unknown: too few rounds went without a draft"
+        assert chart(STATS) == ["draft  nothing was guessed"]
+
+    def test_it_stands_on_stderr_where_it_was_asked_for(self) -> None:
+        for asked in (True, False):
+            out, err = Screen(), Screen()
+            view = RunView(Terminal(io.StringIO(), out, err, {}), quiet=True, as_json=False, with_chart=asked)
+            for event in (Planned(ON_CPU), Text("answer", "hello"), Done("stop", self.DRAFTED)):
+                view.show(event)
+            view.close()
+            assert ("up to 8 guesses" in err.getvalue()) == asked
+            assert "guesses" not in out.getvalue()

@@ -1,14 +1,18 @@
 """The story of `run`: wires what is found in the world to the pure decisions and to the engine. Prints nothing."""
 
+import contextlib
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 
-from tokencli.app.opened import opened
-from tokencli.app.world import World, seconds_left
-from tokencli.core import Done, Event, Message, Note, Request, Sampling
+from tokencli.app.ladder import FAILURES, Ladder
+from tokencli.app.opened import Opened, opened
+from tokencli.app.pace import keeping_pace
+from tokencli.app.world import World, is_late, seconds_left
+from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
+from tokencli.plan.slow import slower_than_predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,23 @@ class Question:
     timeout: float | None = None
     stop: tuple[str, ...] = ()
     show_draft: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
 
     @property
     def request(self) -> Request:
         system = (Message("system", self.system),) if self.system else ()
-        return Request((*system, Message("user", self.prompt)), self.sampling, self.max_tokens, self.stop, self.show_draft)
+        bound = self.grammar is not None or self.json_schema is not None
+        return Request(
+            (*system, Message("user", self.prompt)),
+            self.sampling,
+            self.max_tokens,
+            self.stop,
+            self.show_draft,
+            thinking="off" if bound else "on",  # reasoning is no part of what the grammar allows
+            grammar=self.grammar,
+            json_schema=self.json_schema,
+        )
 
 
 def random_seed() -> int:
@@ -45,12 +61,54 @@ def check_prompt(prompt: str) -> None:
 def run(question: Question, world: World) -> Iterator[Event]:
     """One answer as events: notes, Planned, Loading, Loaded, Prefilling, Text, and Done at the end. Close it to stop.
 
-    Raises a TokencliError for all that goes wrong; text already yielded stays valid.
+    A plan that fails leads to the next one, and the answer goes on after what was yielded: Planned and the rest come again.
+    Raises a TokencliError for what no plan mends; text already yielded stays valid.
     """
     check_prompt(question.prompt)
-    result = yield from opened(question.model, question.wishes, world, question.timeout)
-    with result.engine as engine:
-        for event in engine.generate(question.request, seconds_left(result.deadline, world)):
-            if isinstance(event, Done):
-                yield from (Note(note) for note in event.notes)
-            yield event
+    ladder, wishes, begun = Ladder(), question.wishes, Begun()
+    told: set[str] = set()
+    deadline: float | None = None
+    while True:
+        result = yield from _once(opened(question.model, wishes, world, question.timeout, deadline=deadline), told)
+        deadline = result.deadline
+        with result.engine as engine:
+            try:
+                events = engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world))
+                for event in keeping_pace(events, result.plan, world):
+                    begun = _after(begun, event)
+                    if isinstance(event, Done):
+                        slow = slower_than_predicted(result.plan, event.stats, result.machine)
+                        yield from (Note(note) for note in (*event.notes, *([slow] if slow else [])))
+                    yield event
+                return
+            except FAILURES as failure:
+                step = None if is_late(deadline, world) else ladder.after(failure, result.plan, result.wishes)
+                if step is None:
+                    raise
+                yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")
+                wishes = step.wishes
+
+
+def _once(events: Generator[Event, None, Opened], told: set[str]) -> Generator[Event, None, Opened]:
+    """The events without the notes in `told`, which grows."""
+    with contextlib.closing(events):
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: Opened = end.value
+                return result
+            if not isinstance(event, Note):
+                yield event
+            elif event.text not in told:
+                told.add(event.text)
+                yield event
+
+
+def _after(begun: Begun, event: Event) -> Begun:
+    """What of the answer is out, with one more event."""
+    if not isinstance(event, Text):
+        return begun
+    if event.kind == "reasoning":
+        return replace(begun, reasoning=begun.reasoning + event.text)
+    return replace(begun, answer=begun.answer + event.text)

@@ -1,7 +1,6 @@
 """The story of `chat`: one open conversation, kept on disk as it grows, and the engine that answers in it. Prints nothing."""
 
 import dataclasses
-import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +12,15 @@ from tokencli.app.chat_settings import ChatSettings, Overflow
 from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
 from tokencli.app.fitting import Fitting
+from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.templates import template_source
 from tokencli.app.world import World, read_model
 from tokencli.core import Done, Event, Note, Plan, Sampling, Stats, Text, Thinking
-from tokencli.errors import EngineCrashed, EngineTimeout, OutOfMemory, UsageError
+from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.world.sessions import SessionLine, StoredMessage
 
 _NEARLY_FULL = 0.8
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,18 +285,17 @@ class Chat:
         """One answer, whatever becomes of the engine in between: it goes on from what was shown."""
         whole = False
         try:
-            for tried in itertools.count(1):
+            ladder = Ladder()
+            while True:
                 try:
                     done = yield from self._said_once(self._attempt())
                     break
-                except (EngineCrashed, EngineTimeout, OutOfMemory) as failure:
+                except FAILURES as failure:
                     self._engine.drop()
-                    if tried == _TRIES:
+                    step = self._engine.step_down(failure, ladder, self._used)
+                    if step is None:
                         raise
-                    smaller = self._engine.shrink(self._used) if tried > 1 or isinstance(failure, OutOfMemory) else ""
-                    if smaller is None:
-                        raise
-                    yield Note(f"{failure.what}; the engine is started again{smaller}, and the answer goes on")
+                    yield Note(f"{failure.what}; the engine is started again{step}, and the answer goes on")
             assert done
             whole = done.finish_reason == "stop"
         finally:

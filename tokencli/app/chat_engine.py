@@ -8,7 +8,9 @@ from pathlib import Path
 from tokencli.app.chat_settings import ChatSettings
 from tokencli.app.chat_store import Store
 from tokencli.app.conversation import Conversation
+from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
+from tokencli.app.pace import keeping_pace
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Done, Event, Plan, Request
 from tokencli.engine.known_templates import TEMPLATES
@@ -17,8 +19,6 @@ from tokencli.plan.choose import Wishes
 from tokencli.world import gguf_file
 from tokencli.world.states import Description
 
-_SMALLEST_CONTEXT = 512
-
 
 class ChatEngine:
     """One engine at a time. `state_note` says what became of the cache that an earlier run left for the conversation."""
@@ -26,7 +26,8 @@ class ChatEngine:
     def __init__(self, model: str, wishes: Wishes, world: World, store: Store, timeout: float | None = None) -> None:
         self.model = model
         self._timeout = timeout
-        self._wishes, self._world, self._store = wishes, world, store
+        self._asked = self._wishes = wishes
+        self._world, self._store = world, store
         self._opened: Opened | None = None
         self._last_plan: Plan | None = None
         self._held_tokens = 0
@@ -54,12 +55,13 @@ class ChatEngine:
             found.engine.close()
             hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
             raise UsageError(f"{self.model} has no chat template", hint)
-        self._opened = found
+        self._opened, self._wishes = found, found.wishes
         self.take_up_state(conversation)
 
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
-        for event in self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world)):
+        events = self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
+        for event in keeping_pace(events, self._opened.plan, self._world):
             if isinstance(event, Done):
                 self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
             yield event
@@ -72,31 +74,24 @@ class ChatEngine:
         self, conversation: Conversation, settings: ChatSettings, model: str | None = None, draft: str | None = None
     ) -> Iterator[Event]:
         """Go on with another model or draft; where it cannot be loaded, what was there before is loaded with the next message."""
-        before = self.model, self._wishes
+        before = self.model, self._asked, self._wishes
         self.keep_state(conversation)
         self.drop()
         self.model = model or self.model
-        self._wishes = dataclasses.replace(self._wishes, draft=draft or self._wishes.draft)
+        self._asked = self._wishes = dataclasses.replace(self._asked, draft=draft or self._asked.draft)
         try:
             yield from self.ready(conversation, settings)
         except BaseException:
-            self.model, self._wishes = before
+            self.model, self._asked, self._wishes = before
             raise
 
-    def shrink(self, tokens: int) -> str | None:
-        """Ask for less from now on; how, in words that follow "started again". None where there is nothing to give up."""
-        if self._last_plan is None:
+    def step_down(self, failure: TokencliError, ladder: Ladder, tokens: int) -> str | None:
+        """Ask for what may not fail from now on; how, in words that follow "started again". None where nothing is left."""
+        step = ladder.after(failure, self._last_plan, self._wishes, tokens)
+        if step is None:
             return None
-        plan = self._last_plan
-        if plan.gpu_layers:
-            layers = plan.gpu_layers // 2
-            self._wishes = dataclasses.replace(self._wishes, gpu_layers=layers)
-            return f" with {layers} layers on {plan.device}" if layers else " on the CPU"
-        context = plan.context // 2
-        if context < max(_SMALLEST_CONTEXT, tokens + tokens // 4):
-            return None
-        self._wishes = dataclasses.replace(self._wishes, context=context)
-        return f" with a context of {context}"
+        self._wishes = step.wishes
+        return step.words
 
     def drop(self) -> None:
         """End the engine without keeping anything of it."""

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
+from tokencli.app.isolation import started
 from tokencli.app.world import World, chosen, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
@@ -28,7 +29,7 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
     target = read_model(name, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
     if _not_fetched(target, draft):
-        with world.start_engine() as engine:
+        with started(world, wishes).engine as engine:
             planner = chosen(planner_here(engine, target, draft, True, None, world), name, wishes, world)
             planner.plan(wishes)
         target = planner.target

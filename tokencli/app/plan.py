@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
+from tokencli.app.isolation import Started, started
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -49,9 +50,11 @@ def _decided(
         world = dataclasses.replace(world, read_machine=lambda _: elsewhere)  # a quant is chosen for its memory, too
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
+    begun = started(world, wishes)
+    notes += begun.notes
+    with begun.engine as engine:
         if machine_name is None:
-            planner = _planner(engine, target, draft, world)
+            planner = _planner(begun, target, draft, world)
         else:
             profiles = settings.read_profiles(world.data)
             speeds = settings.read_speeds(world.data)
@@ -69,8 +72,9 @@ def _decided(
     return dataclasses.replace(decision, plan=decided), addresses
 
 
-def _planner(engine: Engine, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
-    return planner_here(engine, target, draft, not world.find_verdicts().extra_buffers_crash(), None, world)
+def _planner(begun: Started, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
+    extra_buffers = not world.find_verdicts().extra_buffers_crash()
+    return planner_here(begun.engine, target, draft, extra_buffers, None, world, begun.meter)
 
 
 def _with_addresses(plan: Plan, addresses: dict[str, str]) -> Plan:
@@ -111,8 +115,9 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     """
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
-        planner = chosen(_planner(engine, target, draft, world), model, wishes, world)
+    begun = started(world, wishes)
+    with begun.engine as engine:
+        planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
@@ -123,8 +128,9 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     """The plan loaded for real, its terms beside llama.cpp's buffers, and the peak of a prompt longer than ubatch."""
     target = read_model(model, world, wishes.quant)
     draft, notes = read_draft(wishes.draft, target, world)
-    with world.start_engine() as engine:
-        decided = _with_notes(_planner(engine, target, draft, world).decide(wishes).plan, notes)
+    begun = started(world, wishes)
+    with begun.engine as engine:
+        decided = _with_notes(_planner(begun, target, draft, world).decide(wishes).plan, notes)
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,9 +53,13 @@ class World:
     """
 
     start_engine: Callable[[], Engine] = Engine
+    start_safer_engine: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
+    gpus_asleep: Callable[[], bool] = machine.gpus_asleep
+    backends: Callable[[], tuple[str, ...] | None] = machine.backends
+    probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
@@ -72,6 +76,10 @@ class World:
 
     def catalogue(self) -> dict[str, catalogue.Entry]:
         return catalogue.read_catalogue(self.data, self.own)
+
+    def engine(self, environment: Mapping[str, str]) -> Engine:
+        """A new engine, with these variables added to its environment."""
+        return self.start_safer_engine(environment) if environment else self.start_engine()
 
 
 def read_model(
@@ -121,11 +129,18 @@ def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[Model
 
 
 def planner_here(
-    engine: Engine, target: ModelFile, draft: ModelFile | None, extra_buffers: bool, deadline: float | None, world: World
+    engine: Engine,
+    target: ModelFile,
+    draft: ModelFile | None,
+    extra_buffers: bool,
+    deadline: float | None,
+    world: World,
+    meter: LoadMeter | None = None,
 ) -> Planner:
-    """What plans for this computer, as the engine sees it."""
-    meter = world.start_meter(engine.process_id)
+    """What plans for this computer, as the engine sees it. `meter`: begun with the engine, so that it saw a moment."""
+    meter = meter or world.start_meter(engine.process_id)
     machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
+    memory = world.find_verdicts()
     return Planner(
         target,
         dataclasses.replace(machine, busy_cores=meter.busy_cores()),
@@ -135,6 +150,7 @@ def planner_here(
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
         settings.read_speeds(world.data),
+        lambda device: memory.margin(device.description, target.info.architecture),
     )
 
 
@@ -145,7 +161,18 @@ def dry_run(engine: Engine, plan: Plan, world: World, deadline: float | None = N
         if draft and draft.file:
             draft = dataclasses.replace(draft, file=str(ghosts.of_file(Path(draft.file))))
         model = dataclasses.replace(plan.model, file=str(ghosts.of_file(Path(plan.model.file))))
-        return engine.dry_run(dataclasses.replace(plan, model=model, draft=draft), seconds_left(deadline, world))
+        planned = dataclasses.replace(plan, model=model, draft=draft)
+        return engine.dry_run(planned, probe_time(deadline, world))
+
+
+def is_late(deadline: float | None, world: World) -> bool:
+    return deadline is not None and world.now() >= deadline
+
+
+def probe_time(deadline: float | None, world: World) -> float:
+    """Seconds that listing devices or a dry run may take. Raises EngineTimeout when the deadline has passed."""
+    left = seconds_left(deadline, world)
+    return world.probe_seconds if left is None else min(left, world.probe_seconds)
 
 
 def seconds_left(deadline: float | None, world: World) -> float | None:

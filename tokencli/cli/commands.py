@@ -9,6 +9,7 @@ import typer
 import tokencli
 from tokencli.cli import options
 from tokencli.cli.chat import chat_command
+from tokencli.cli.doctor import doctor_command
 from tokencli.cli.models_commands import models_app
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import RunView, error_json, error_line
@@ -96,6 +97,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("run")(_run_command(terminal))
     app.command("chat")(chat_command(terminal))
     app.command("plan")(_plan_command(terminal))
+    app.command("doctor")(doctor_command(terminal))
     app.add_typer(models_app(terminal))
     return typer.main.get_command(app)
 
@@ -125,6 +127,9 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         show_draft: options.ShowDraft = False,
+        grammar: options.Grammar = None,
+        json_schema: options.JsonSchema = None,
+        stats: options.ShowStats = False,
         session: options.Session = None,
         quant: options.Quant = None,
         yes: options.Yes = False,
@@ -133,6 +138,10 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
     ) -> None:
         """One answer. The prompt is --file, piped stdin and PROMPT, joined in this order."""
         options.check_sampling(temperature, top_k, top_p, min_p, seed)
+        if grammar and json_schema:
+            raise UsageError("--grammar and --json-schema both say what the answer may be", "leave one of them out")
+        if session is not None and (grammar or json_schema):
+            raise UsageError("--grammar and --json-schema are for a single answer", "leave out --session")
         options.check_range(("--max-tokens", max_tokens, 1, 1 << 31), ("--timeout", timeout, 0.001, 1e9))
         from tokencli import app as story
         from tokencli.core import Sampling
@@ -151,10 +160,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
             timeout=timeout,
             stop=tuple(stop or ()),
             show_draft=show_draft,
+            grammar=options.grammar(grammar),
+            json_schema=options.json_schema(json_schema),
         )
         world = story.World(confirm=lambda what: terminal.confirm(what, yes))
         events = story.run(question, world) if session is None else story.run_in_session(question, session, world)
-        _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json))
+        _show_run(events, RunView(terminal, quiet=quiet, as_json=as_json, with_chart=stats))
 
     return run
 
@@ -188,6 +199,8 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
+        if machine and device == terminal.environ.get("TOKENCLI_DEVICE"):
+            device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
         from tokencli.app import World

@@ -71,7 +71,12 @@ CpuMoe = Annotated[
 Context = Annotated[int | None, _option("--context", "N", "Context size in tokens: prompt and answer together.")]
 Threads = Annotated[int | None, _option("--threads", "N", "CPU threads. One per physical core if not given.")]
 Profile = Annotated[str | None, _option("--profile", "NAME", "The hardware profile. Chosen by the device if not given.")]
-Device = Annotated[str | None, _option("--device", "NAME", "The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0).")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="NAME", envvar="TOKENCLI_DEVICE", help="The device: cpu, or as llama.cpp calls it (Vulkan0, CUDA0)."
+    ),
+]
 Machine = Annotated[str | None, _option("--machine", "NAME|FILE", "Plan for another computer: a snapshot or a .json file.")]
 Check = Annotated[bool, typer.Option("--check", help="Compare the plan with llama.cpp's own dry run, term by term.")]
 Load = Annotated[bool, typer.Option("--load", help="Compare it with a real load and a long prompt instead: reserve and peak.")]
@@ -88,6 +93,9 @@ ChatModel = Annotated[
     typer.Argument(metavar="MODEL", help="An alias or a .gguf file; the session's own if not given.", show_default=False),
 ]
 GoOn = Annotated[bool, typer.Option("--continue", help="Go on with the latest conversation.")]
+Grammar = Annotated[Path | None, _option("--grammar", "FILE", "Let the answer be only what this GBNF grammar allows.")]
+JsonSchema = Annotated[Path | None, _option("--json-schema", "FILE", "Let the answer be JSON of this schema only.")]
+ShowStats = Annotated[bool, typer.Option("--stats", help="Show how the draft did: depth, time, gain.")]
 Session = Annotated[str | None, _option("--session", "NAME", "Go on with this conversation, or begin it.")]
 ListSessions = Annotated[bool, typer.Option("--list", help="List the saved conversations and end.")]
 Search = Annotated[str | None, _option("--search", "TEXT", "List those with this text in name or messages and end.")]
@@ -140,6 +148,30 @@ def _count_or_all(option: str, text: str | None) -> int | None:
     if not text.isdecimal():
         raise UsageError(f"{option} {text} is neither a number nor all", f"use {option} 0, a count, or all")
     return int(text)
+
+
+def grammar(file: Path | None) -> str | None:
+    """`--grammar`: the file's text. Raises UsageError."""
+    return _text("--grammar", file) if file else None
+
+
+def json_schema(file: Path | None) -> str | None:
+    """`--json-schema`: the file's text, found to be a schema that can be kept to. Raises UsageError."""
+    if file is None:
+        return None
+    from tokencli.decode.schema import check_schema
+
+    text = _text("--json-schema", file)
+    check_schema(text)
+    return text
+
+
+def _text(option: str, file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"the file of {option}, {file}, cannot be read: {reason}", "check the path") from None
 
 
 def one_of(option: str, text: str | None, choices: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokencli.cli.answer import PlainView
 from tokencli.cli.terminal import Terminal
-from tokencli.core import Done, Fetching, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind, Verifying
+from tokencli.core import Done, Fetching, Gain, Loading, Note, Plan, Planned, Prefilling, Stats, Text, TextKind, Verifying
 from tokencli.core import Event as RunEvent
 from tokencli.decode.text import EscapeStripper
 from tokencli.errors import TokencliError
@@ -19,11 +19,13 @@ class RunView:
     """Shows the events of one `run` as they come. The answer goes to stdout; everything else to stderr.
 
     With `as_json` nothing is shown but progress, and `close` prints the one object. With `quiet` stderr gets only errors.
+    `with_chart`: how the draft did, on stderr in any case.
     """
 
-    def __init__(self, terminal: Terminal, *, quiet: bool, as_json: bool) -> None:
+    def __init__(self, terminal: Terminal, *, quiet: bool, as_json: bool, with_chart: bool = False) -> None:
         self._terminal = terminal
         self._quiet = quiet
+        self._with_chart = with_chart
         self._json = as_json
         self._aside = Aside(terminal, quiet=quiet)
         self._text = PlainView(terminal)
@@ -55,6 +57,8 @@ class RunView:
             self._terminal.stdout.flush()
         if self.done and self.plan and not self._json:
             self._aside.line(summary(self.plan, self.done))
+        if self.done and self._with_chart:
+            self._aside.table(chart(self.done.stats))
 
     def abandon(self) -> None:
         """An error ended the run: keep what was printed, leave the cursor on a line of its own."""
@@ -208,7 +212,31 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 def stats_json(stats: Stats) -> dict[str, Any]:
     """STATS of the JSON contract."""
-    return {**dataclasses.asdict(stats), "acceptance": stats.acceptance}
+    return {**dataclasses.asdict(stats), "depths": list(stats.depths), "acceptance": stats.acceptance}
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def chart(stats: Stats) -> list[str]:
+    """What `--stats` shows of the draft: its depth as the answer went on, where the time went, and what it brought."""
+    if not stats.depths:
+        return ["draft  nothing was guessed"]
+    deepest = max(stats.depths)
+    bars = "".join(_BARS[round((len(_BARS) - 1) * depth / deepest)] if depth else " " for depth in stats.depths)
+    seconds = (stats.draft_seconds or 0.0, stats.verify_seconds or 0.0, stats.python_seconds or 0.0)
+    shares = [f"{100 * each / (sum(seconds) or 1.0):.0f} %" for each in seconds]
+    return [
+        f"depth  |{bars}| up to {deepest:g} guesses at once, {_number(stats.accepted_length, 1)} of them right",
+        f"time   draft {shares[0]}, verify {shares[1]}, Python {shares[2]}",
+        f"gain   {_gain(stats.gain)}",
+    ]
+
+
+def _gain(gain: Gain | None) -> str:
+    if gain is None:
+        return "unknown: too few rounds went without a draft"
+    return f"{gain.value:.2f}x plain decoding ({gain.low:.2f} to {gain.high:.2f}, by {gain.plain_rounds} rounds without a draft)"
 
 
 def error_line(error: TokencliError) -> str:

@@ -45,6 +45,11 @@ def candidates(logits: Floats, sampling: Sampling) -> Candidates:
     return Candidates(ids, scaled - np.log(np.exp(scaled).sum()))
 
 
+def probability(logits: Floats, token: int) -> float:
+    """What the model itself gives a token, before any sampling: its share of the softmax."""
+    return float(1 / np.exp(logits - logits[token]).sum(dtype=np.float64))
+
+
 def pick(choice: Candidates, seed: int, position: int) -> int:
     """The token for `position`: the Gumbel-max trick, argmax(log p + noise), draws exactly from the candidates' distribution."""
     if len(choice.ids) == 1:
@@ -85,7 +90,7 @@ def _truncated(logits: Floats, top: float, sampling: Sampling) -> Ids:
     total = None if limited else _total(logits, top, sampling)
     while True:
         look = min(look, everything)
-        ids = _largest(logits, look)
+        ids = largest(logits, look)
         weights = np.exp(logits[ids].astype(np.float64) - top)
         kept = _kept(weights, float(weights.sum()) if total is None else total, sampling)
         if kept < len(ids) or limited or look == everything:
@@ -108,7 +113,7 @@ def _kept(weights: npt.NDArray[np.float64], total: float, sampling: Sampling) ->
     return max(1, min(kept, len(weights)))
 
 
-def _largest(logits: Floats, count: int) -> Ids:
+def largest(logits: Floats, count: int) -> Ids:
     """Ids of the `count` largest logits, largest first, ties by id.
 
     The vocabulary is cut into strided groups, so that their maxima are one fast pass. The count-th largest of them is a lower

@@ -101,10 +101,13 @@ class Engine:
         (message,) = self._ask("dry_run", timeout=timeout, plan=plan)
         return wire.dry_run(message["dry_run"])
 
-    def load(self, plan: core.Plan, timeout: float | None = None) -> Iterator[core.Event]:
-        """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile."""
+    def load(self, plan: core.Plan, timeout: float | None = None, pace: Mapping[str, Any] | None = None) -> Iterator[core.Event]:
+        """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile.
+
+        `pace`: what the Done of an earlier answer told of the same models.
+        """
         self._doing = "loading the model"
-        for message in self._ask("load", timeout=timeout, plan=plan):
+        for message in self._ask("load", timeout=timeout, plan=plan, pace=pace):
             if message["is"] == "Testing":
                 self._doing = "decoding the first token"
             else:

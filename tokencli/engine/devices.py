@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 from tokencli.core import Device, DeviceKind
-from tokencli.engine.library import GgmlParameters, ggml
+from tokencli.engine.library import DeviceProperties, GgmlParameters, ggml
 
 _KINDS: dict[int, DeviceKind] = {0: "cpu", 1: "gpu", 2: "integrated", 3: "accelerator"}
 _F32, _F16 = 0, 1  # enum ggml_type
@@ -72,12 +72,13 @@ def _multiplies(device: int, rows: int) -> bool:
 
 
 def _device(library: Any, device: int) -> Device:
-    free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
-    library.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    found = DeviceProperties()
+    library.ggml_backend_dev_get_props(device, ctypes.byref(found))
     return Device(
-        id=library.ggml_backend_dev_name(device).decode(errors="replace"),
-        kind=_KINDS.get(library.ggml_backend_dev_type(device), "accelerator"),
-        description=library.ggml_backend_dev_description(device).decode(errors="replace"),
-        total_bytes=total.value,
-        free_bytes=free.value,
+        id=found.name.decode(errors="replace"),
+        kind=_KINDS.get(found.type, "accelerator"),
+        description=found.description.decode(errors="replace"),
+        total_bytes=found.memory_total,
+        free_bytes=found.memory_free,
+        pci_id=found.device_id.decode(errors="replace") if found.device_id else None,
     )

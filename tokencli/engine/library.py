@@ -17,6 +17,28 @@ class GgmlParameters(ctypes.Structure):
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
+class DeviceCapabilities(ctypes.Structure):
+    """ggml_backend_dev_caps in ggml-backend.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_bool) for name in ("asynchronous", "host_buffer", "buffer_from_host_ptr", "events", "mmap_support")
+    )
+
+
+class DeviceProperties(ctypes.Structure):
+    """ggml_backend_dev_props in ggml-backend.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("caps", DeviceCapabilities),
+    )
+
+
 def load_library() -> Any:
     """The low-level module llama_cpp, its backends initialised. Raises EngineMissing with what to type."""
     check_version(_required_version(), _installed_version())
@@ -54,14 +76,10 @@ def ggml() -> Any:
     libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
     libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
-        getattr(libggml, name).restype = ctypes.c_char_p
-        getattr(libggml, name).argtypes = [ctypes.c_void_p]
-    libggml.ggml_backend_dev_type.restype = ctypes.c_int
-    libggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    size_pointer = ctypes.POINTER(ctypes.c_size_t)
-    libggml.ggml_backend_dev_memory.restype = None
-    libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
+    libggml.ggml_backend_dev_name.restype = ctypes.c_char_p
+    libggml.ggml_backend_dev_name.argtypes = [ctypes.c_void_p]
+    libggml.ggml_backend_dev_get_props.restype = None
+    libggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(DeviceProperties)]
     libggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
     libggml.ggml_backend_dev_supports_op.restype = ctypes.c_bool
     libggml.ggml_backend_dev_supports_op.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

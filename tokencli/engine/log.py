@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from tokencli.core import DeviceBytes, DeviceKind
-from tokencli.errors import BadModelFile, OutOfMemory, TokencliError
+from tokencli.errors import BadModelFile, NoRoomToCompute, OutOfMemory, TokencliError
 
 _DEBUG, _INFO, _ERROR, _CONTINUE = 1, 2, 4, 5  # enum ggml_log_level
 
@@ -18,8 +18,10 @@ CACHE_OF_BLOCK = re.compile(r"llama_kv_cache: layer +(?P<block>\d+): dev = (?P<d
 _EXPERTS_OVERRIDDEN = re.compile(r"^tensor blk\.(\d+)\.ffn_\w+exps\S* .* buffer type overridden to ")
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _NO_MEMORY = re.compile(
-    r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|bad_alloc", re.IGNORECASE
+    r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|cannot allocate memory|bad_alloc",
+    re.IGNORECASE,
 )
+_NO_ROOM_TO_COMPUTE = re.compile(r"failed to allocate (?:compute|graph)")
 _TERMS = {"model": "weights", "KV": "kv", "RS": "recurrent", "compute": "compute", "output": "output"}
 
 
@@ -63,6 +65,8 @@ def load_failure(errors: Sequence[str], file: str) -> TokencliError | None:
     if unknown:
         hint = "it needs a newer llama.cpp or another engine; take another model"
         return BadModelFile(f"this llama.cpp does not know the architecture {unknown[1]!r} of {file}", hint)
+    if _NO_ROOM_TO_COMPUTE.search(text):
+        return NoRoomToCompute(f"the memory does not hold the compute buffers of {file}", "try fewer --gpu-layers")
     if _NO_MEMORY.search(text):
         return OutOfMemory(f"the memory does not hold {file}", "try fewer --gpu-layers, a smaller --context or a smaller quant")
     if errors:

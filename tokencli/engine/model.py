@@ -13,15 +13,15 @@ import numpy as np
 
 from tokencli.core import Draft, Plan, Sampling
 from tokencli.decode.rollback import MemoryState
-from tokencli.decode.sampling import Candidates, Floats, candidates
+from tokencli.decode.sampling import Candidates, Floats, candidates, probability
 from tokencli.engine import devices
 from tokencli.engine.library import logits_address
 from tokencli.engine.vocabulary import NativeVocabulary
-from tokencli.errors import DoesNotFit, EngineError, OutOfMemory
+from tokencli.errors import DecodeFailed, DoesNotFit, EngineError, OutOfMemory
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
-_LOAD_NOTHING = 0
+_LOAD_MODES = {"auto": -1, "none": 0, "mmap": 1}
 _PARTS_THAT_NO_CUT_BRINGS_BACK = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: recurrent states, sliding windows
 _CHECKPOINTS = 2  # this turn's and the one before: /regen, /edit and /undo
 ALL_LAYERS = 1 << 20
@@ -51,6 +51,7 @@ class Opening:
     extra_buffers: bool
     rows: int
     snapshots: int  # earlier states that a recurrent model is asked to keep
+    load_mode: str
     cpu_moe_layers: int  # blocks, from the first, whose experts stay on the CPU
 
     @classmethod
@@ -69,6 +70,7 @@ class Opening:
             extra_buffers=plan.extra_buffers,
             rows=1 + depth,
             snapshots=depth,
+            load_mode=plan.load_mode,
             cpu_moe_layers=plan.cpu_moe_layers,
         )
 
@@ -147,6 +149,10 @@ class LoadedModel:
         return len(self._held)
 
     @property
+    def weight_bytes(self) -> int:
+        return int(self._llama.llama_model_size(self._model))
+
+    @property
     def draft_limit(self) -> int | None:
         """Most draft tokens that one pass can take back exactly; None for any number."""
         return self.snapshots if self._recurrent else None
@@ -164,7 +170,14 @@ class LoadedModel:
             self._decode_batch(part, rows if last else 0)
 
     def candidates(self, row: int) -> Candidates:
-        return candidates(self._logits(self._rows_from + row), self.sampling)
+        return candidates(self.logits(row), self.sampling)
+
+    def logits(self, row: int) -> Floats:
+        """Kept row `row` as the model gave it; valid until the next call."""
+        return self._logits(self._rows_from + row)
+
+    def probability(self, row: int, token: int) -> float:
+        return probability(self.logits(row), token)
 
     def floor(self) -> int:
         oldest = self._llama.llama_memory_seq_pos_min(self._memory, 0) if self._window else None
@@ -256,12 +269,13 @@ class LoadedModel:
         parameters.n_gpu_layers = opening.gpu_layers
         parameters.use_extra_bufts = opening.extra_buffers
         parameters.devices = ctypes.cast(self._device_list(), ctypes.c_void_p)
+        parameters.load_mode = _LOAD_MODES[opening.load_mode]
         if opening.cpu_moe_layers:
             overrides = devices.experts_on_cpu(opening.cpu_moe_layers)
             parameters.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
             self._keep.append(overrides)
         if dry:
-            parameters.no_alloc, parameters.load_mode = True, _LOAD_NOTHING
+            parameters.no_alloc, parameters.load_mode = True, _LOAD_MODES["none"]
         callback = llama.llama_progress_callback(lambda fraction, _data: progress(fraction))
         parameters.progress_callback = callback
         self._keep.append(callback)
@@ -318,10 +332,13 @@ class LoadedModel:
         status = self._llama.llama_decode(self._context, self._batch)
         self._llama.llama_synchronize(self._context)
         self.seconds += time.perf_counter() - begun
+        if status == _NO_MEMORY:
+            raise OutOfMemory("llama.cpp ran out of memory while decoding", "try fewer --gpu-layers or a smaller --context")
         if status:
-            raise EngineError(f"llama.cpp could not decode (status {status})", _DECODE_HINTS.get(status, "try --gpu-layers 0"))
+            raise DecodeFailed(f"llama.cpp could not decode (status {status})", _DECODE_HINTS.get(status, "try --gpu-layers 0"))
         self._call_start = self.length
         self._held += tokens
 
 
+_NO_MEMORY = -2  # GGML_STATUS_ALLOC_FAILED in llama_context::decode
 _DECODE_HINTS = {1: "raise --context", 2: "the run was cancelled"}

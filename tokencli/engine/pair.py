@@ -1,11 +1,13 @@
 """A target and its draft, loaded together and told apart: what the worker holds between a load and the requests after it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request
+from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request, Stats
+from tokencli.decode.adaptive import LOOKUP, MODEL, Adaptive
+from tokencli.decode.depth import Controller
 from tokencli.decode.drafters import Guarded, ModelDrafter, NgramDrafter, NoDraft
 from tokencli.decode.speculate import Drafter
 from tokencli.engine.devices import list_devices
@@ -24,6 +26,8 @@ from tokencli.engine.model import LoadedModel, Opening
 from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
+_TELLING = 8  # fewer rounds say little
+
 
 @dataclass(slots=True)
 class Pair:
@@ -34,14 +38,25 @@ class Pair:
     draft: LoadedModel | None
     depth: int
     loaded: Loaded
+    controller: Controller | None = None  # where the depth adapts
     model_drafter: ModelDrafter | None = None
     guarded: Guarded | None = None
+    told_off: bool = False
 
     @classmethod
     def load(
-        cls, llama: Any, log: LogCapture, plan: Plan, progress: Callable[[float], bool], testing: Callable[[], None]
+        cls,
+        llama: Any,
+        log: LogCapture,
+        plan: Plan,
+        progress: Callable[[float], bool],
+        testing: Callable[[], None],
+        pace: object = None,
     ) -> "Pair":
-        """Load all that the plan asks for. A draft that cannot be had is a note, not an error. Raises EngineError, DoesNotFit."""
+        """Load all that the plan asks for. A draft that cannot be had is a note, not an error. Raises EngineError, DoesNotFit.
+
+        `pace`: what an earlier answer's Done told of the same models.
+        """
         start = time.perf_counter()
         log.clear()
         target = _open(llama, log, Opening.of_target(plan), progress)
@@ -62,12 +77,12 @@ class Pair:
             notes=tuple(notes),
             template=template_name(target.vocabulary),
         )
-        return cls(plan, target, draft, depth, loaded)
+        return cls(plan, target, draft, depth, loaded, _controller(plan, target, draft, depth, pace))
 
     @property
-    def engine_seconds(self) -> float:
-        """Time inside llama_decode, of both models."""
-        return self.target.seconds + (self.draft.seconds if self.draft else 0.0)
+    def engine_seconds(self) -> tuple[float, float]:
+        """Time inside llama_decode, of the target and of the draft."""
+        return self.target.seconds, self.draft.seconds if self.draft else 0.0
 
     def drafter(self, request: Request) -> Guarded:
         """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
@@ -76,20 +91,40 @@ class Pair:
         return self.guarded
 
     def _drafter(self, request: Request, keep: bool) -> Drafter:
-        if self.draft:
-            self.draft.sampling = request.sampling
-            self.draft.seconds = 0.0
-            if not keep or self.model_drafter is None:
-                self.draft.rollback(0)
-                self.model_drafter = ModelDrafter(self.draft, request.sampling.seed)
-            self.model_drafter.begin(request.sampling.seed)
-            return self.model_drafter
-        return NgramDrafter() if self.depth else NoDraft()
+        model = self._model_drafter(self.draft, request, keep) if self.draft else None
+        if self.controller:
+            return Adaptive(self.controller, model, time.perf_counter, lambda: self.target.seconds)
+        return model or (NgramDrafter() if self.depth else NoDraft())
+
+    def _model_drafter(self, draft: LoadedModel, request: Request, keep: bool) -> ModelDrafter:
+        draft.sampling = request.sampling
+        draft.seconds = 0.0
+        if not keep or self.model_drafter is None:
+            draft.rollback(0)
+            self.model_drafter = ModelDrafter(draft, request.sampling.seed, time.perf_counter)
+        self.model_drafter.begin(request.sampling.seed)
+        return self.model_drafter
+
+    def paces_told(self, stats: Stats) -> Iterator[str]:
+        """That the draft does not pay, once a load: where the second half of an answer went nearly without it."""
+        half = stats.depths[len(stats.depths) // 2 :]
+        gain = self.controller.gain() if self.controller else None
+        if self.draft and gain is not None and gain < 1 and not self.told_off and len(half) >= _TELLING and max(half) < 1:
+            self.told_off = True
+            yield f"the draft is off: measured {gain:.2g}x the speed of plain decoding here; it is tried again now and then"
 
     def close(self) -> None:
         for model in (self.draft, self.target):
             if model:
                 model.close()
+
+
+def _controller(plan: Plan, target: LoadedModel, draft: LoadedModel | None, depth: int, pace: object) -> Controller | None:
+    """What chooses the depth, where the plan leaves it open."""
+    if not (depth and plan.draft and plan.draft.adaptive):
+        return None
+    sources = {LOOKUP: 0.0, **({MODEL: draft.weight_bytes / target.weight_bytes} if draft else {})}
+    return Controller.going_on(depth, sources, pace)
 
 
 def _open(llama: Any, log: LogCapture, opening: Opening, progress: Callable[[float], bool], dry: bool = False) -> LoadedModel:

@@ -44,6 +44,11 @@ class NativeVocabulary:
             raise UsageError("the prompt is empty", "give some text")
         return tokens
 
+    @property
+    def handle(self) -> Any:
+        """llama.cpp's own."""
+        return self._vocabulary
+
     def piece(self, token: int) -> bytes:
         """The token's bytes in shown text. Control tokens are empty, but for the tags that reasoning is told apart by."""
         known = self._pieces.get(token)

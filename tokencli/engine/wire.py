@@ -52,8 +52,9 @@ def event(message: Mapping[str, Any]) -> core.Event:
 
 
 def stats(fields: Mapping[str, Any]) -> core.Stats:
-    itl = fields["itl_ms"]
-    return core.Stats(**{**fields, "itl_ms": core.Percentiles(**itl) if itl else None})
+    itl, gain = fields["itl_ms"], fields.get("gain")
+    rest = {**fields, "depths": tuple(fields.get("depths", ())), "gain": core.Gain(**gain) if gain else None}
+    return core.Stats(**{**rest, "itl_ms": core.Percentiles(**itl) if itl else None})
 
 
 def dry_run(fields: Mapping[str, Any]) -> core.DryRun:

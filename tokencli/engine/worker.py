@@ -17,19 +17,22 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from tokencli.core import Done, Event, FinishReason, Loading, Plan, Prefilling, Request
+from tokencli.decode.grammar import Constrained
 from tokencli.decode.prefix import Reuse, in_held_tokens, reuse_of
 from tokencli.decode.reply import Parts, Reply
-from tokencli.decode.speculate import Drafter, speculate
+from tokencli.decode.schema import grammar_of
+from tokencli.decode.speculate import Decoder, Drafter, speculate
 from tokencli.decode.stats import Meter
 from tokencli.engine import wire
 from tokencli.engine.devices import list_devices, tensor_limit
+from tokencli.engine.grammar import NativeGrammar
 from tokencli.engine.library import load_library
 from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
 from tokencli.engine.vocabulary import NativeVocabulary
-from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError
+from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError, UsageError
 
 Write = Callable[[bytes], None]
 Cancelled = dict[int, FinishReason]  # requests that the client took back, and why
@@ -56,7 +59,7 @@ class Worker:
             case "dry_run":
                 self._dry_run(request, wire.plan(message["plan"]))
             case "load":
-                self._load(request, wire.plan(message["plan"]))
+                self._load(request, wire.plan(message["plan"]), message.get("pace"))
             case "generate":
                 self._generate(request, wire.request(message["request"]))
             case "count":
@@ -69,12 +72,12 @@ class Worker:
     def _dry_run(self, request: int, plan: Plan) -> None:
         self._write(wire.line(request, **{"is": "Sizes"}, dry_run=dry_run(self._llama, self._log, plan)))
 
-    def _load(self, request: int, plan: Plan) -> None:
+    def _load(self, request: int, plan: Plan, pace: object) -> None:
         if self._pair:
             self._pair.close()
             self._pair = None
         testing = functools.partial(self._write, wire.line(request, **{"is": "Testing"}))
-        self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing)
+        self._pair = Pair.load(self._llama, self._log, plan, self._loading(request), testing, pace)
         gc.collect()
         gc.freeze()  # what is loaded stays: no later collection needs to look at it between two tokens
         self._tell(request, self._pair.loaded)
@@ -103,22 +106,31 @@ class Worker:
         kept = reuse.kept if reuse else 0
         target.rollback(kept)
         target.sampling = wanted.sampling
+        decoder = self._constrained(wanted, prompt)
         meter = Meter(time.perf_counter, len(tokens), kept, pair.loaded.load_seconds, start)
         reply = _reply(target.vocabulary, wanted, prompt)
         drafter = pair.drafter(wanted)
         notes = list(prompt.notes)
+        read = target.seconds
         if self._prefill(request, target, tokens, prompt.settled):
             meter.prefilled()
-            before = pair.engine_seconds
-            if self._decode(request, wanted, tokens, reply, drafter, meter):
+            if pair.controller:
+                pair.controller.prompt_read(len(tokens) - kept, target.seconds - read)
+            verified, drafted = pair.engine_seconds
+            if self._decode(request, wanted, decoder, tokens, reply, drafter, meter):
                 notes.append(f"the reasoning was closed after {wanted.max_thinking} tokens, as asked for")
-                self._decode(request, dataclasses.replace(wanted, max_thinking=None), tokens, reply, drafter, meter)
-            meter.engine_seconds(pair.engine_seconds - before)
+                wanted = dataclasses.replace(wanted, max_thinking=None)
+                self._decode(request, wanted, decoder, tokens, reply, drafter, meter)
+            verify, draft = pair.engine_seconds
+            meter.engine_seconds(verify - verified, draft - drafted)
         self._send_text(request, reply.end(self._cancelled.get(request, "length")))
         assert reply.finish is not None
         if drafter.failure:
             notes.append(f"without the draft from then on: {drafter.failure}")
-        self._tell(request, Done(reply.finish, meter.stats(), tuple(notes), reuse.why if reuse else None))
+        stats = meter.stats()
+        notes += pair.paces_told(stats)
+        pace = pair.controller.export() if pair.controller else None
+        self._tell(request, Done(reply.finish, stats, tuple(notes), reuse.why if reuse else None, pace))
 
     def _count(self, request: int, wanted: Request) -> None:
         if self._pair is None:
@@ -153,14 +165,30 @@ class Worker:
                 model.checkpoint()
         return True
 
-    def _decode(self, request: int, wanted: Request, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter) -> bool:
+    def _constrained(self, wanted: Request, prompt: Prompt) -> Decoder:
+        """What decodes the answer: the target, or the target under the grammar asked for. Raises UsageError."""
+        assert self._pair
+        target = self._pair.target
+        text = grammar_of(wanted.json_schema) if wanted.json_schema is not None else wanted.grammar
+        if text is None:
+            return target
+        if prompt.inside:
+            what = "this model reasons before it answers and cannot be told not to: its answer cannot be held to a grammar"
+            raise UsageError(what, "leave out --grammar and --json-schema, or take another model")
+        grammar = NativeGrammar(self._llama, target.vocabulary.handle, text)
+        grammar.go_on(target.vocabulary.tokenize(wanted.begun.answer, special=False))
+        return Constrained(target, grammar, wanted.sampling)
+
+    def _decode(
+        self, request: int, wanted: Request, decoder: Decoder, prompt: list[int], reply: Reply, drafter: Drafter, meter: Meter
+    ) -> bool:
         """The token loop: send what each step shows, until the reply ends by itself or by a cancel.
 
         True where the reasoning was closed because of its length: the answer is to go on.
         """
         assert self._pair
         pair = self._pair
-        steps = speculate(pair.target, drafter, prompt, seed=wanted.sampling.seed, depth=pair.depth, context=pair.target.context)
+        steps = speculate(decoder, drafter, prompt, seed=wanted.sampling.seed, depth=pair.depth, context=pair.target.context)
         closing = False
         for step in steps:
             before = reply.tokens

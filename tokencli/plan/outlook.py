@@ -6,7 +6,6 @@ from typing import Literal
 
 from tokencli.core import Device, Machine, Profile, Speeds
 from tokencli.plan.choose import Wishes, choose_device, choose_profile
-from tokencli.plan.remarks import backend
 from tokencli.plan.search import grade
 from tokencli.plan.sizes import Budgets
 
@@ -63,5 +62,5 @@ def _rate(device: Device | None, host: Device | None, speeds: Speeds) -> float |
     nominal = device.bandwidth_bytes_per_second
     if nominal is None and device.kind == "integrated" and host:
         nominal = host.bandwidth_bytes_per_second
-    rates = speeds.rates.get(f"{backend(device)}.{device.kind}")
+    rates = speeds.rates.get(f"{device.backend}.{device.kind}")
     return nominal * rates.bandwidth_share if nominal and rates else None

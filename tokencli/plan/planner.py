@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import Device, DeviceBytes, Draft, Machine, ModelInfo, Plan, Prediction, Profile, Speeds
+from tokencli.core import Device, DeviceBytes, Draft, LoadMode, Machine, ModelInfo, Plan, Prediction, Profile, Quirk, Speeds
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.listing import normal
 from tokencli.plan.choose import (
@@ -19,13 +19,14 @@ from tokencli.plan.choose import (
     choose_draft,
     choose_profile,
     is_software,
+    quirks_of,
     rejected_devices,
 )
 from tokencli.plan.fixes import Fix, priced
 from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
-from tokencli.plan.remarks import backend, busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
+from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
@@ -67,6 +68,7 @@ class Planner:
     extra_buffers: bool = True
     tensor_limit: Callable[[str], int | None] = lambda _device: None
     speeds: Speeds | None = None
+    margin: Callable[[Device], int] = lambda _device: 0
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
@@ -126,28 +128,41 @@ class Planner:
         """The plan before anything is placed or given up, and what its settings come from."""
         if wishes.cpu_moe is not None and not self.target.info.experts:
             raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        device = self._with_kernels(choose_device(self.machine, wishes), wishes)
+        device = self._with_kernels(choose_device(self.machine, wishes, self._quirks), wishes)
         profile = choose_profile(self.profiles, device, wishes.profile)
         settings = Settings(wishes.flags(), {}, profile)
+        margin = self.margin(device) if device else 0
         plan = unplaced(self.target.model, self.machine, device, settings, wishes)
         notes = [*busy(plan, self.machine), *remarks(plan, self.target.info, self.extra_buffers)]
         if device and is_software(device):
             notes.append(f"{device.id} is a software device ({device.description})")
-        draft = choose_draft(settings, self.draft)
-        plan = dataclasses.replace(plan, draft=draft, extra_buffers=self.extra_buffers, notes=tuple(notes))
+        if margin:
+            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
+            notes.append(f"{gib(margin)} of {plan.device} are left free: {earlier}")
+        plan = dataclasses.replace(
+            plan,
+            draft=choose_draft(settings, self.draft, recurrent=self.target.info.is_recurrent),
+            extra_buffers=self.extra_buffers,
+            load_mode=_load_mode(quirks_of(device, self._quirks)) if device else "auto",
+            notes=tuple(notes),
+        )
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
             raise UsageError(why, "use --kv-type f16")
-        return plan, settings, Budgets.of(self.machine, device, profile)
+        return plan, settings, Budgets.of(self.machine, device, profile, margin)
+
+    @property
+    def _quirks(self) -> list[Quirk]:
+        return [each for profile in self.profiles for each in profile.quirks]
 
     def _with_kernels(self, device: Device | None, wishes: Wishes) -> Device | None:
         """The device, if it can compute with the model's quant, or was asked for."""
         asked = wishes.device is not None or wishes.gpu_layers is not None
-        return device if not device or asked or not without_kernel(backend(device), self.target.info.quant) else None
+        return device if not device or asked or not without_kernel(device.backend, self.target.info.quant) else None
 
     def _without_kernels(self, wishes: Wishes) -> Iterator[Rejected]:
-        device = choose_device(self.machine, wishes)
+        device = choose_device(self.machine, wishes, self._quirks)
         if device and not self._with_kernels(device, wishes):
-            why = without_kernel(backend(device), self.target.info.quant)
+            why = without_kernel(device.backend, self.target.info.quant)
             yield Rejected(f"{device.id} ({device.description})", why or "")
 
     def _searched(self, plan: Plan, wishes: Wishes, settings: Settings, budgets: Budgets) -> Plan:
@@ -203,7 +218,7 @@ class Planner:
     def _on_device(self, plan: Plan, budgets: Budgets) -> Plan:
         """What goes with the layers: what the device refuses is said, and the draft goes there where there is room for it."""
         if plan.gpu_layers == 0:
-            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0)
+            return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0, load_mode="auto")
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
@@ -354,6 +369,10 @@ class Planner:
             if found and (found.model.quant, found.plan.gpu_layers, found.plan.kv_type) not in shown:
                 shown.add((found.model.quant, found.plan.gpu_layers, found.plan.kv_type))
                 yield dataclasses.replace(self, target=found.model)._sized(found.plan, search.budgets)
+
+
+def _load_mode(quirks: list[Quirk]) -> LoadMode:
+    return next((each.load_mode for each in quirks if each.load_mode != "auto"), "auto")
 
 
 def _noted(plan: Plan, *notes: str) -> Plan:

@@ -1,5 +1,6 @@
 """A plan before it is placed, and the remarks on what becomes of it: limits, what they come from, what would raise them. Pure."""
 
+import dataclasses
 from collections.abc import Iterator
 
 from tokencli.core import Device, Machine, Model, ModelInfo, Plan
@@ -13,10 +14,10 @@ def unplaced(model: Model, machine: Machine, device: Device | None, settings: Se
     context = settings.take("context")
     if wishes.context is None and model.context_trained and model.context_trained < context:
         context, settings.origins["context"] = model.context_trained, "model"
-    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", free_cores(machine)))
+    threads, settings.origins["threads"] = first_given(("flag", wishes.threads), ("machine", machine.threads))
     return Plan(
         model=model,
-        backend=backend(device) if device else "cpu",
+        backend=device.backend if device else "cpu",
         device=device.id if device else None,
         profile=settings.profile.name,
         gpu_layers=0,
@@ -29,18 +30,9 @@ def unplaced(model: Model, machine: Machine, device: Device | None, settings: Se
     )
 
 
-def free_cores(machine: Machine) -> int:
-    """Cores that other programs leave: a thread that has to wait for its turn holds up all the others at every operation."""
-    return max(1, machine.cores - round(machine.busy_cores or 0.0))
-
-
 def busy(plan: Plan, machine: Machine) -> Iterator[str]:
-    if machine.busy_cores and plan.threads == free_cores(machine) < machine.cores:
+    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
         yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
-
-
-def backend(device: Device) -> str:
-    return device.id.rstrip("0123456789").lower()
 
 
 def remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:

@@ -256,7 +256,7 @@ def grade(speed: float | None) -> int:
 
 
 def _on_cpu(plan: Plan) -> Plan:
-    return dataclasses.replace(plan, device=None, backend="cpu", gpu_layers=0, cpu_moe_layers=0)
+    return dataclasses.replace(plan, device=None, backend="cpu", gpu_layers=0, cpu_moe_layers=0, load_mode="auto")
 
 
 def _cache(plan: Plan, info: ModelInfo) -> _Cache:

@@ -50,15 +50,16 @@ class Budgets:
     shared: bool
 
     @classmethod
-    def of(cls, machine: Machine, device: Device | None, profile: Profile) -> "Budgets":
+    def of(cls, machine: Machine, device: Device | None, profile: Profile, margin: int = 0) -> "Budgets":
+        """`margin`: bytes of the device that an earlier load found it cannot give, on top of the profile's headroom."""
         left = 1 - profile.headroom_share
         shared = device is not None and device.kind == "integrated"
-        carved = device.carve_out_bytes or 0 if device and shared else 0
+        carved = (device.carve_out_bytes or 0) - (device.carve_out_used_bytes or 0) if device and shared else 0
         host = int((machine.ram_available_bytes + carved) * left)
         return cls(
             host=host,
             host_total=int((machine.ram_total_bytes + carved) * left),
-            device=min(int(device.free_bytes * left), host if shared else device.free_bytes) if device else 0,
+            device=max(min(int(device.free_bytes * left), host if shared else device.free_bytes) - margin, 0) if device else 0,
             shared=shared,
         )
 

@@ -1,12 +1,13 @@
 """Reads profiles and speeds: TOML files that people read and edit. Knows their form; what they are for is decided in plan/."""
 
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from tokencli.core import Profile, Rates, Speeds
+from tokencli.core import LoadMode, Profile, Quirk, Rates, Speeds
 from tokencli.errors import UsageError
 
 
@@ -21,14 +22,28 @@ def parse_profile(name: str, text: str) -> Profile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the profile {name} is not TOML: {error}", _HINT) from None
-    wanted = {field.name for field in fields(Profile)} - {"name"}
+    quirks = _quirks(name, values.pop("quirks", []))
+    wanted = {field.name for field in fields(Profile)} - {"name", "quirks"}
     if wrong := sorted(set(values) ^ wanted):
         what = "does not know" if wrong[0] in values else "lacks"
         raise UsageError(f"the profile {name} {what} {wrong[0]!r}", _HINT)
     for key, is_good in _CHECKS.items():
         if not is_good(values[key]):
             raise UsageError(f"the profile {name} has {key} = {values[key]!r}", _HINT)
-    return Profile(name=name, **values)
+    return Profile(name=name, **values, quirks=quirks)
+
+
+def _quirks(profile: str, tables: list[dict[str, Any]]) -> tuple[Quirk, ...]:
+    """The [[quirks]] tables. Raises UsageError."""
+    try:
+        quirks = tuple(Quirk(**values) for values in tables)
+        for quirk in quirks:
+            re.compile(quirk.match)
+            if quirk.load_mode not in get_args(LoadMode):
+                raise ValueError(f"load_mode = {quirk.load_mode!r}")
+    except (TypeError, ValueError, re.error) as error:
+        raise UsageError(f"the profile {profile} has a quirk that cannot be used: {error}", _HINT) from None
+    return quirks
 
 
 _HINT = "compare it with the files in profiles/"

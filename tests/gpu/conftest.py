@@ -1,0 +1,28 @@
+"""A real graphics card for these tests, and the generated models of tests/engine."""
+
+import pytest
+
+from tests.engine.conftest import llama as llama
+from tests.engine.conftest import scripted as scripted
+from tests.engine.conftest import tiny as tiny
+from tokencli.core import Device, Machine
+from tokencli.engine.client import Engine
+from tokencli.plan.choose import Wishes, choose_device
+from tokencli.world.machine import read_machine
+
+
+@pytest.fixture(scope="session")
+def here() -> Machine:
+    """This computer with its GPUs; skips, loudly (tests/conftest.py), where there is none."""
+    with Engine() as engine:
+        machine = read_machine(engine.devices())
+    if choose_device(machine, Wishes()) is None:
+        pytest.skip("llama.cpp lists no GPU here: build with TOKENCLI_BUILD=cuda or vulkan on a computer with a card")
+    return machine
+
+
+@pytest.fixture(scope="session")
+def card(here: Machine) -> Device:
+    device = choose_device(here, Wishes())
+    assert device
+    return device

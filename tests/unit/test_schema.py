@@ -1,0 +1,70 @@
+"""From a JSON schema to a grammar: what is known is written, what is not is refused by name. Validity is tested on llama.cpp."""
+
+import json
+
+import pytest
+
+from tests.unit.json_schemas import SCHEMAS, is_valid
+from tokencli.decode.schema import check_schema, grammar_of
+from tokencli.errors import UsageError
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_rule_is_defined_once_and_every_name_is(name: str) -> None:
+    rules = [line.split(" ::= ") for line in grammar_of(json.dumps(SCHEMAS[name])).splitlines()]
+    names = [left for left, _ in rules]
+    assert len(names) == len(set(names))
+    assert names[0] == "root"
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "integer", "minimum": 3}, "the schema has 'minimum'"),
+        ({"type": "string", "pattern": "^a"}, "has 'pattern'"),
+        ({"type": "string", "format": "date"}, "has 'format'"),
+        ({"oneOf": [{"type": "null"}]}, "has 'oneOf'"),
+        ({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}, "'a' of the schema has 'uniqueItems'"),
+        ({"type": "string", "maxItems": 3}, "has 'maxItems'"),
+        ({"type": "thing"}, "the type 'thing'"),
+        ({"type": "object", "properties": {}, "required": ["a"]}, "requires 'a'"),
+        ({"type": "array", "minItems": 4, "maxItems": 3}, "minItems 4"),
+        ({"type": "string", "maxLength": 100_000}, "maxLength 100000"),
+        ({"$ref": "#/$defs/none"}, "is not there"),
+        ({"$ref": "https://example.com/x"}, "is not in the file"),
+        ({"enum": []}, "enum without values"),
+        ({"anyOf": []}, "anyOf"),
+        ({"anyOf": [{"type": "null"}], "enum": [1]}, "has 'enum'"),
+        ({"type": "object", "additionalProperties": {"not": {}}}, "has 'not'"),
+        ({"type": "array", "items": [{"type": "null"}]}, "not a schema"),
+        (False, "not a schema"),
+        (3, "not a schema"),
+    ],
+)
+def test_what_cannot_be_kept_to_is_refused_by_name(schema: object, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_schema(json.dumps(schema))
+    assert says in caught.value.what
+    assert caught.value.hint
+
+
+def test_what_is_no_json_or_nested_without_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="is not JSON"):
+        check_schema("{")
+    with pytest.raises(UsageError, match="nested too deeply"):
+        check_schema('{"items":' * 2000 + "{}" + "}" * 2000)
+
+
+def test_the_checker_itself_tells_right_from_wrong() -> None:
+    person = {"name": "Ann", "tags": ["red"]}
+    assert is_valid(person, SCHEMAS["a person"])
+    for wrong in (
+        {**person, "age": 1.5},
+        {**person, "x": 1},
+        {"name": "Ann"},
+        {**person, "tags": []},
+        {**person, "name": "x" * 13},
+    ):
+        assert not is_valid(wrong, SCHEMAS["a person"])
+    assert is_valid({"v": 1, "c": [{"v": 2}]}, SCHEMAS["a tree"])
+    assert not is_valid({"v": 1, "c": [{"v": "2"}]}, SCHEMAS["a tree"])

@@ -1,0 +1,212 @@
+"""From a JSON schema to a grammar (llama.cpp's GBNF) of which every text is valid, for the part of JSON Schema that most use.
+
+What it does not know it refuses by name: an answer is never less than what was asked for. Pure.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tokencli.errors import UsageError
+
+_ANNOTATIONS = {
+    *("title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions"),
+    *("deprecated", "readOnly", "writeOnly"),
+}
+_KNOWN = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems", "maxItems"},
+    "string": {"minLength", "maxLength"},
+    "number": set[str](),
+    "integer": set[str](),
+    "boolean": set[str](),
+    "null": set[str](),
+}
+# The rules of JSON itself (RFC 8259), with bounds where a model could go on without end. No surrogates: they count double.
+_SPACE = r"""space ::= | " " | "\n" [ \t]{0,20}"""
+_BASIC = (
+    _SPACE,
+    r"""char ::= [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt/] | "u" ([0-9a-cA-CefEF] hex{3} | [dD] [0-7] hex{2}))""",
+    r"""hex ::= [0-9a-fA-F]""",
+    r"""string ::= "\"" char* "\"" """.rstrip(),
+    r"""integer ::= "-"? ("0" | [1-9] [0-9]{0,15})""",
+    r"""number ::= integer ("." [0-9]{1,16})? ([eE] [+-]? [0-9]{1,2})?""",
+    r"""boolean ::= "true" | "false" """.rstrip(),
+    r"""null ::= "null" """.rstrip(),
+    r"""any ::= object | array | string | number | boolean | null""",
+    r"""member ::= string space ":" space any""",
+    r"""object ::= "{" space (member (space "," space member)*)? space "}" """.rstrip(),
+    r"""array ::= "[" space (any (space "," space any)*)? space "]" """.rstrip(),
+)
+
+
+def check_schema(text: str) -> None:
+    """Raises UsageError for a schema that `grammar_of` refuses."""
+    grammar_of(text)
+
+
+def grammar_of(text: str) -> str:
+    """The grammar of a schema's text. Raises UsageError: not JSON, or with a keyword that is not known here."""
+    try:
+        return _Rules(json.loads(text)).text()
+    except ValueError as error:
+        raise UsageError(f"the JSON schema is not JSON: {error}", "check the file of --json-schema") from None
+    except RecursionError:
+        raise UsageError("the JSON schema is nested too deeply", "make it simpler") from None
+
+
+class _Rules:
+    """Collects the rules of one schema, each under a name of its own: names in the schema may be anything."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._rules: list[str] = []
+        self._by_reference: dict[str, str] = {}
+
+    def text(self) -> str:
+        root = self._of(self._schema, "the schema")
+        return "\n".join([f"root ::= {root}", *self._rules, *_BASIC])
+
+    def _rule(self, body: str) -> str:
+        name = f"rule-{len(self._rules)}"
+        self._rules.append(f"{name} ::= {body}")
+        return name
+
+    def _of(self, schema: Any, where: str) -> str:
+        """An expression for the values of a schema: a rule's name or a few literals in brackets."""
+        if schema is True or schema == {}:
+            return "any"
+        if not isinstance(schema, dict):
+            raise _refused(f"{where} is {json.dumps(schema)[:40]}, not a schema")
+        given = schema.keys() - _ANNOTATIONS
+        for keyword, make in (("$ref", self._reference), ("anyOf", self._any_of), ("const", _constant), ("enum", _one_of)):
+            if keyword in schema:
+                _only(given - {"type"}, {keyword}, where)
+                return make(schema[keyword], where)
+        kinds = schema.get("type", _guess(given))
+        if isinstance(kinds, list):
+            known = set().union(*(_KNOWN.get(kind, set()) for kind in kinds))
+            _only(given, known | {"type"}, where)
+            return "(" + " | ".join(self._of_kind(kind, schema, where) for kind in kinds) + ")"
+        if kinds is None and not given:
+            return "any"
+        _only(given, _KNOWN.get(str(kinds), set()) | {"type"}, where)
+        return self._of_kind(str(kinds), schema, where)
+
+    def _of_kind(self, kind: str, schema: Mapping[str, Any], where: str) -> str:
+        match kind:
+            case "object":
+                return self._object(schema, where)
+            case "array":
+                return self._array(schema, where)
+            case "string" if "minLength" in schema or "maxLength" in schema:
+                return self._rule(rf'"\"" char{_times(schema, "minLength", "maxLength", where)} "\""')
+            case "string" | "number" | "integer" | "boolean" | "null":
+                return kind
+        raise _refused(f"{where} has the type {kind!r}")
+
+    def _reference(self, reference: Any, where: str) -> str:
+        if reference not in self._by_reference:
+            place = len(self._rules)
+            self._rules.append("")  # its name is known before its body: it may refer to itself
+            self._by_reference[reference] = f"rule-{place}"
+            self._rules[place] = f"rule-{place} ::= {self._of(self._target(reference, where), str(reference))}"
+        return self._by_reference[reference]
+
+    def _target(self, reference: Any, where: str) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise _refused(f"{where} refers to {reference!r}, which is not in the file")
+        found = self._schema
+        for step in reference.removeprefix("#").split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or name not in found:
+                raise _refused(f"{where} refers to {reference!r}, which is not there")
+            found = found[name]
+        return found
+
+    def _any_of(self, schemas: Any, where: str) -> str:
+        if not isinstance(schemas, list) or not schemas:
+            raise _refused(f"{where} has an anyOf that is no list")
+        return "(" + " | ".join(self._of(each, f"{where}, anyOf {number}") for number, each in enumerate(schemas)) + ")"
+
+    def _array(self, schema: Mapping[str, Any], where: str) -> str:
+        item = self._of(schema.get("items", True), f"the items of {where}")
+        least, most = _bounds(schema, "minItems", "maxItems", where)
+        if most == 0:
+            return r'"[" space "]"'
+        further = f'(space "," space {item}){{{max(least - 1, 0)},{"" if most is None else most - 1}}}'
+        some = f"{item} {further} space"
+        return self._rule(f'"[" space {some if least else f"({some})?"} "]"')
+
+    def _object(self, schema: Mapping[str, Any], where: str) -> str:
+        """Members in the schema's order, the optional ones left out or not. Others only where no member is named."""
+        members, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(members, dict) or not isinstance(required, list):
+            raise _refused(f"{where} has properties or required of another kind than usual")
+        if missing := [name for name in required if name not in members]:
+            raise _refused(f"{where} requires {missing[0]!r}, which is not among its properties")
+        if not members:
+            return self._map(schema.get("additionalProperties", True), where)
+        rest = {False: 'space "}"', True: 'space "}"'}  # what may follow, before and after the first member
+        for name, each in reversed(members.items()):
+            member = rf'{_literal(json.dumps(name, ensure_ascii=False))} space ":" space {self._of(each, f"{name!r} of {where}")}'
+            rule = self._rule(member)
+            after = self._rule(rest[True])
+            present = {False: f"space {rule} {after}", True: f'space "," space {rule} {after}'}
+            if name in required:
+                rest = present
+            else:
+                rest = {started: f"{present[started]} | {self._rule(rest[started])}" for started in rest}
+        return self._rule(f'"{{" {self._rule(rest[False])}')
+
+    def _map(self, value: Any, where: str) -> str:
+        if value is False:
+            return self._rule(r'"{" space "}"')
+        member = rf'string space ":" space {self._of(value, f"the values of {where}")}'
+        return self._rule(rf'"{{" space ({member} (space "," space {member})*)? space "}}"')
+
+
+def _guess(given: Iterable[str]) -> str | None:
+    """The type that a schema without one must mean by its other keywords."""
+    return next((kind for kind, known in _KNOWN.items() if known & set(given)), None)
+
+
+def _only(given: Iterable[str], known: set[str], where: str) -> None:
+    if unknown := sorted(set(given) - known):
+        raise _refused(f"{where} has {unknown[0]!r}")
+
+
+def _constant(value: Any, _where: str) -> str:
+    return _literal(json.dumps(value, ensure_ascii=False))
+
+
+def _one_of(values: Any, where: str) -> str:
+    if not isinstance(values, list) or not values:
+        raise _refused(f"{where} has an enum without values")
+    return "(" + " | ".join(_constant(value, where) for value in values) + ")"
+
+
+def _bounds(schema: Mapping[str, Any], least: str, most: str, where: str) -> tuple[int, int | None]:
+    low, high = schema.get(least, 0), schema.get(most)
+    good = isinstance(low, int) and low >= 0 and (high is None or (isinstance(high, int) and high >= low))
+    if not good or max(low, high or 0) > _MOST_REPEATED:
+        raise _refused(f"{where} has {least} {low} and {most} {high}")
+    return low, high
+
+
+_MOST_REPEATED = 2000  # llama.cpp's own limit on repetitions
+
+
+def _times(schema: Mapping[str, Any], least: str, most: str, where: str) -> str:
+    low, high = _bounds(schema, least, most, where)
+    return f"{{{low},{'' if high is None else high}}}"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _refused(what: str) -> UsageError:
+    known = "types, properties, required, additionalProperties, items, lengths and counts, enum, const, anyOf and local $ref"
+    return UsageError(f"this JSON schema is not one that can be kept to: {what}", f"known here: {known}; or give a --grammar")
