@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from tokencli.app.isolation import started
 from tokencli.app.models import Line, listed
 from tokencli.app.world import World
 from tokencli.core import DeviceBytes, Machine, Plan
@@ -36,8 +37,9 @@ def no_model(world: World) -> UsageError:
 def _this(world: World) -> Machine:
     """This computer; without its devices where the engine does not start."""
     try:
-        with world.start_engine() as engine:
-            return world.read_machine(engine.devices())
+        begun = started(world)
+        with begun.engine:
+            return world.read_machine(list(begun.devices))
     except EngineError:
         return world.read_machine([])
 
