@@ -229,6 +229,15 @@ def test_losses_are_the_published_ones_and_never_made_up() -> None:
     assert without_kernel("vulkan", "TQ2_0") is None
 
 
+def test_a_device_that_was_named_is_kept_also_where_the_cpu_is_faster() -> None:
+    here = a_machine(8, 24, "gpu")
+    slow = dataclasses.replace(here.devices[0], bandwidth_bytes_per_second=8e9)
+    machine = dataclasses.replace(here, devices=(slow, here.devices[1]))
+    own = planner(dataclasses.replace(EIGHT_B, offered=()), machine)
+    assert own.plan(Wishes()).device is None
+    assert own.plan(Wishes(device="CUDA0")).gpu_layers == 37
+
+
 def test_a_type_without_a_kernel_stays_off_the_device_and_says_so() -> None:
     ternary = dataclasses.replace(EIGHT_B.info, quant="TQ2_0")
     own = planner(ModelFile.of(ternary, "t.gguf", "t"), read_snapshot("cuda-6gb-16gb", data_folder()))

@@ -207,7 +207,9 @@ class Planner:
             seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
             return 1 / seconds if seconds else None
 
-        def allowed(_plan: Plan, speed: float | None) -> bool:
+        def allowed(each: Plan, speed: float | None) -> bool:
+            if wishes.device is not None and plan.device and not each.device:  # a device that was named is kept, if it can be
+                return False
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
         return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
@@ -362,10 +364,10 @@ class Planner:
             (better, lambda _each, _: True),
             (smaller, lambda _each, decode: (decode or 0.0) >= FASTER * speed),
         ]
+        search, every = self._over(models, dataclasses.replace(wishes, target_tps=None))
         shown = set()
         for of, allowed in wanted:
-            search, every = self._over(of, dataclasses.replace(wishes, target_tps=None))
-            found = dataclasses.replace(search, allowed=allowed).best(every)
+            found = dataclasses.replace(search, allowed=allowed).best(each for each in every if each.model in of)
             if found and (found.model.quant, found.plan.gpu_layers, found.plan.kv_type) not in shown:
                 shown.add((found.model.quant, found.plan.gpu_layers, found.plan.kv_type))
                 yield dataclasses.replace(self, target=found.model)._sized(found.plan, search.budgets)
