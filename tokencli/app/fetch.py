@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 from tokencli.app.isolation import started
-from tokencli.app.world import World, planner_here, read_draft, read_model
+from tokencli.app.world import World, chosen, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
 from tokencli.listing import HubModel
@@ -27,12 +27,14 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
     Raises ModelUnavailable; DoesNotFit before anything is downloaded; TokencliError where the user does not want it.
     """
     target = read_model(name, world, wishes.quant, hollow=True)
-    yield from (Note(note) for note in target.notes)
     draft, notes = read_draft(wishes.draft, target, world)
-    models = [each for each in (target, draft) if each]
-    if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
+    if _not_fetched(target, draft):
         with started(world, wishes).engine as engine:
-            planner_here(engine, target, draft, True, None, world).plan(wishes)
+            planner = chosen(planner_here(engine, target, draft, True, None, world), name, wishes, world)
+            planner.plan(wishes)
+        target = planner.target
+    yield from (Note(note) for note in target.notes)
+    if missing := _not_fetched(target, draft):
         yield from ask_about(missing, world)
     try:
         target = yield from _whole(target, world)
@@ -44,6 +46,10 @@ def at_hand(name: str, wishes: Wishes, world: World) -> Generator[Event, None, M
         yield Note(stop.hint)
         raise
     return target, draft, notes
+
+
+def _not_fetched(*models: ModelFile | None) -> list[HubModel]:
+    return [each.hub for each in models if each and each.hub and not each.hub.fetched]
 
 
 def fetch(model: HubModel, world: World) -> Generator[Event, None, HubModel]:
