@@ -31,7 +31,8 @@ def test_the_text_is_that_of_plain_decoding_and_the_acceptance_is_told(tokencli:
     answer = json.loads(tokencli("run", target, "hello", *GREEDY, "--draft", draft, "--json").stdout)
     planned = {"kind": "model", "file": draft, "device": None, "max_tokens": 8, "min_probability": 0.0, "adaptive": True}
     assert answer["plan"]["draft"] == planned
-    assert answer["stats"]["drafted"] > 0
+    answer = json.loads(tokencli("run", target, "hello", *GREEDY, "--draft", draft, "--draft-tokens", "3", "--json").stdout)
+    assert answer["stats"]["drafted"] > 0, "a depth of its own may be 0 on a busy machine; one that was asked for is not"
     assert answer["stats"]["acceptance"] == answer["stats"]["accepted"] / answer["stats"]["drafted"]
 
 
