@@ -235,6 +235,7 @@ def test_a_device_that_was_named_is_kept_also_where_the_cpu_is_faster() -> None:
     machine = dataclasses.replace(here, devices=(slow, here.devices[1]))
     own = planner(dataclasses.replace(EIGHT_B, offered=()), machine)
     assert own.plan(Wishes()).device is None
+    assert own.plan(Wishes()).notes[0] == "on the CPU: it decodes faster there than on CUDA0, by what is predicted"
     assert own.plan(Wishes(device="CUDA0")).gpu_layers == 37
 
 

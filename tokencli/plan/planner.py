@@ -180,11 +180,20 @@ class Planner:
         best = dataclasses.replace(best, draft=plan.draft)
         partial = best.gpu_layers < plan.model.offloadable_layers or best.cpu_moe_layers > (experts or 0)
         if plan.device and partial:
-            why = partly(dataclasses.replace(best, device=plan.device), experts is None, budgets)
-            best = _noted(best, why, *larger_gtt(plan, self.machine, budgets))
+            best = _noted(best, *self._why_partly(best, plan, search, experts is None))
         elif plan.device and self._could_be_better(best, search):
             best = _noted(best, *larger_gtt(plan, self.machine, budgets))
         return _noted(best, *lowered(best, plan))
+
+    def _why_partly(self, best: Plan, begun: Plan, search: Search, experts_decided: bool) -> Iterator[str]:
+        """Why not all of the model is on the device that was there for it."""
+        whole = dataclasses.replace(begun, gpu_layers=begun.model.offloadable_layers)
+        there, here = (search.decode(each, self.target.info) or 0.0 for each in (whole, best))
+        if not best.gpu_layers and here > there > 0:
+            yield f"on the CPU: it decodes faster there than on {begun.device}, by what is predicted"
+            return
+        yield partly(dataclasses.replace(best, device=begun.device), experts_decided, search.budgets)
+        yield from larger_gtt(begun, self.machine, search.budgets)
 
     def _could_be_better(self, plan: Plan, search: Search) -> bool:
         """Whether a better quant, about as fast, is on offer that the RAM would hold, but not what of it the device may use."""
