@@ -132,6 +132,7 @@ class Profile:
     kind: DeviceKind
     headroom_share: float
     context: int
+    context_least: int
     batch: int
     ubatch: int
     kv_type: str

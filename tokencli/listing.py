@@ -164,6 +164,20 @@ def _grouped(files: Iterable[File], kind: Kind) -> list[Variant]:
     return [Variant(quant_of(each[0].path), each) for each in whole.values()]
 
 
+def alike(variant: Variant, offered: Sequence[Variant]) -> list[Variant]:
+    """The variant, and what differs from it in the quant alone; of each quant one, and none that needs another engine."""
+    found = {variant.quant: variant}
+    for each in offered:
+        if each.quant and not engine_of(each.path) and _without_quant(each.path) == _without_quant(variant.path):
+            found.setdefault(each.quant, each)
+    return list(found.values())
+
+
+def _without_quant(path: str) -> str:
+    _, _, whole = part_of(path.upper().rpartition("/")[2].replace(".GGUF", ".gguf"))
+    return _QUANT.sub("", whole)
+
+
 def part_of(path: str) -> tuple[int, int, str]:
     """Which part of how many a file is by its name, and the name that all parts share."""
     found = _PART.search(path)

@@ -285,3 +285,19 @@ def test_a_shell_completes_names(hub: FakeHub, tokencli: Tokencli, environment: 
         words = {"COMP_WORDS": f"tokencli {typed}", "COMP_CWORD": str(len(typed.split()))}
         found = tokencli(env={**environment, **words, "_TOKENCLI_COMPLETE": "complete_bash"})
         assert found.stdout.split() == [completed]
+
+
+def test_run_without_a_model_names_the_best_for_this_machine(tokencli: Tokencli, environment: dict[str, str]) -> None:
+    result = tokencli("run", env=environment)
+    assert result.returncode == 2
+    line = one_error_line(result)
+    assert line.startswith("error: no MODEL is named; the best for this machine: ")
+    assert line.endswith("; all: tokencli models list")
+
+
+def test_the_list_is_in_the_order_of_the_machine_named(tokencli: Tokencli, environment: dict[str, str]) -> None:
+    found = json.loads(tokencli("models", "list", "--machine", "cpu-16gb", "--json", env=environment).stdout)["models"]
+    assert found[0]["name"] == "qwen3-4b"
+    assert (found[0]["placement"], found[0]["speed_origin"]) == ("whole", "predicted")
+    assert (found[-1]["placement"], found[-1]["fits"]) == ("no", False)
+    assert "~11/s" in tokencli("models", "list", "--machine", "cpu-16gb", env=environment).stdout

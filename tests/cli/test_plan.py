@@ -34,19 +34,21 @@ def test_the_table_names_devices_terms_and_savings(tokencli: Tokencli) -> None:
         "kv 90 MiB",
     ):
         assert part in result.stdout
-    assert "saves 43 MiB: --kv-type q8_0" in result.stdout
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("saves: --kv-type q8_0"))
+    assert line.split()[3:5] == ["-43", "MiB"]
+    assert "as llama.cpp's server: llama-server -m " in result.stdout
 
 
 def test_json_has_the_promised_keys(tokencli: Tokencli) -> None:
     decision = json.loads(tokencli("plan", "smollm2-135m", "--machine", "amd-780m-32gb", "--json").stdout)
-    assert set(decision) == {"plan", "alternatives", "rejected", "fixes"}
+    assert set(decision) == {"plan", "alternatives", "rejected", "fixes", "command"}
     assert set(decision["plan"]) >= PLAN_KEYS
     assert decision["plan"]["gpu_layers"] == 31
     assert {place["id"] for place in decision["plan"]["devices"]} == {"CPU", "Vulkan0"}
     assert all(place["budget"] >= place["total"] for place in decision["plan"]["devices"])
     (cpu,) = decision["alternatives"]
     assert cpu["gpu_layers"] == 0
-    assert all(set(fix) >= {"change", "bytes", "decode_factor"} for fix in decision["fixes"])
+    assert all(set(fix) >= {"change", "bytes", "decode_factor", "prefill_factor"} for fix in decision["fixes"])
     assert any("an estimate for a device that is not here" in note for note in decision["plan"]["notes"])
 
 
@@ -79,7 +81,7 @@ def test_every_shipped_machine_can_be_planned_for(tokencli: Tokencli, name: str)
 
 
 def test_a_context_for_six_gigabytes_splits_the_layers_and_says_why(tokencli: Tokencli) -> None:
-    options = ("--machine", "cuda-6gb-16gb", "--context", "262144", "--json")
+    options = ("--machine", "cuda-6gb-16gb", "--context", "262144", "--kv-type", "f16", "--json")
     plan = json.loads(tokencli("plan", "smollm2-135m", *options).stdout)["plan"]
     assert 0 < plan["gpu_layers"] < 31
     assert any(f"{plan['gpu_layers']} of 31 layers on CUDA0" in note for note in plan["notes"])
@@ -89,7 +91,7 @@ def test_a_context_for_six_gigabytes_splits_the_layers_and_says_why(tokencli: To
 
 def test_what_cannot_fit_is_exit_3_with_the_miss_and_the_cheapest_cure(tokencli: Tokencli, tmp_path: Path) -> None:
     small = machine(tmp_path, GIB)
-    result = tokencli("plan", "smollm2-135m", "--machine", small, "--context", "65536")
+    result = tokencli("plan", "smollm2-135m", "--machine", small, "--context", "65536", "--kv-type", "f16")
     assert result.returncode == 3
     line = one_error_line(result)
     assert "needs 1.6 GiB at a context of 65536, " in line
@@ -121,6 +123,40 @@ def test_a_bad_machine_is_one_line(tokencli: Tokencli, tmp_path: Path, text: str
     result = tokencli("plan", "smollm2-135m", "--machine", str(file))
     assert result.returncode == 2
     assert says in one_error_line(result)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--context", "-5"), 2, "--context -5 is out of range"),
+        (("--context", "99999999999"), 2, "is out of range; give a value from 1 to 16,777,216"),
+        (("--context", "16000000"), 3, "would make it fit"),
+        (("--ubatch", "0"), 2, "--ubatch 0 is out of range"),
+        (("--threads", "-1"), 2, "--threads -1 is out of range"),
+        (("--gpu-layers", "-1"), 2, "neither a number nor all"),
+        (("--target-tps", "-1"), 2, "--target-tps -1.0 is out of range"),
+        (("--max-loss", "-1"), 2, "--max-loss -1.0 is out of range"),
+        (("--device", "cpu", "--gpu-layers", "3"), 2, "leave one of them out"),
+        (("--cpu-moe", "3"), 2, "has no experts"),
+        (("--quant", "Q9_Z"), 2, "is one file"),
+        (("--why", "Q9_Z"), 2, "known here: whole, experts, layers, cpu, Q4_1"),
+        (("--target-tps", "100000"), 3, "the nearest is Q4_1, 31 of 31 layers on CUDA0, KV "),
+        (("--max-loss", "1"), 3, "the nearest is Q4_1: 7.2 %"),
+    ],
+)
+def test_what_cannot_be_meant_or_met_is_one_line_with_what_can(
+    tokencli: Tokencli, options: tuple[str, ...], code: int, says: str
+) -> None:
+    result = tokencli("plan", "smollm2-135m", "--machine", "cuda-6gb-16gb", *options)
+    assert result.returncode == code
+    assert says in one_error_line(result)
+
+
+def test_why_something_else_was_not_taken(tokencli: Tokencli) -> None:
+    options = ("plan", "smollm2-135m", "--machine", "cuda-6gb-16gb", "--why")
+    result = tokencli(*options, "cpu")
+    assert "why: Q4_1, all on the CPU, context 4096, KV f16: not whole on the GPU, as Q4_1 is with KV f16" in result.stdout
+    assert "why: whole is what was taken" in tokencli(*options, "whole").stdout
 
 
 def test_an_unknown_machine_names_the_known_ones(tokencli: Tokencli) -> None:

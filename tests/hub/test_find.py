@@ -360,3 +360,20 @@ def test_rm_leaves_what_is_not_of_the_hub(world_of: WorldOf, tmp_path: Path, tin
     with pytest.raises(UsageError, match="was not downloaded by tokencli"):
         models.remove(str(path), world_of("http://127.0.0.1:9"))
     assert path.exists()
+
+
+def test_the_quant_of_the_best_plan_is_fetched_and_found_again(tiny_hub: FakeHub, world_of: WorldOf) -> None:
+    """Both are fast here, so the better one is taken; by the alias of a catalogue that names another, too."""
+    name = f"hf:{TINY}"
+    world = world_of(tiny_hub.url)
+    (target, _, _), notes = result_of(at_hand(name, Wishes(gpu_layers=0), world))  # type: ignore[misc]
+    assert target.hub.quant == "Q8_0"
+    assert notes[0].endswith(f" of 2 for {name}: the best plan for this machine; --quant takes another")
+    asked = len(tiny_hub.asked)
+    assert find(name, world).path == Path(target.model.file)
+    models.add("mine", f"{name}:Q4_K_M", world)
+    assert find("mine", world).path == Path(target.model.file)
+    (line,) = (each for each in models.listed(world) if each.name == "mine")
+    assert (line.here, line.quant) == (True, "Q8_0")
+    assert len(tiny_hub.asked) == asked
+    assert find(f"{name}:Q4_K_M", world).hub.quant == "Q4_K_M"  # type: ignore[union-attr]

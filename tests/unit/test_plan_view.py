@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from tests.unit.test_views import ON_CPU, ON_GPU
-from tokencli.cli.plan_view import rounded, speed_lines
+from tokencli.cli.plan_view import speed_lines
+from tokencli.cli.views import rounded
 from tokencli.core import Prediction
 
 

@@ -21,8 +21,9 @@ from tokencli.core import (
 )  # fmt: skip
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import ALL, Wishes, choose_draft, same_card
+from tokencli.plan.fixes import Fix
 from tokencli.plan.memory import placed
-from tokencli.plan.planner import Fix, Planner
+from tokencli.plan.planner import Planner
 from tokencli.plan.settings import Settings
 from tokencli.plan.sizes import ModelFile
 from tokencli.plan.speed import predict
@@ -53,7 +54,7 @@ TARGET = ModelFile.of(info(), "target.gguf", "target")
 SMALL = ModelFile.of(info(2, 50 * MIB), "small.gguf", "small")
 
 PROFILES = tuple(
-    Profile(name, name, kind, 0.1, 4096, 512, 512, "f16", "auto", "off", 4)
+    Profile(name, name, kind, 0.1, 4096, 2048, 512, 512, "f16", "auto", "off", 4)
     for name, kind in (("cpu", "cpu"), ("amd-780m-vulkan", "integrated"), ("cuda-6gb", "gpu"))
 )
 
@@ -82,6 +83,9 @@ def card_with(free: int) -> Machine:
     return machine(dataclasses.replace(CARD, free_bytes=free))
 
 
+AS_IT_IS = {"context": 4096, "kv_type": "f16"}  # nothing left to decide but the split
+
+
 def needed(layers: int) -> int:
     """What the test's model takes on a device, compute included, with 10 % headroom on top."""
     blocks = layers - 1
@@ -100,13 +104,13 @@ def test_without_a_gpu_everything_is_on_the_cpu_without_a_dry_run() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 5, 10, 11])
 def test_as_many_layers_as_the_free_memory_holds_with_headroom(layers: int) -> None:
-    assert plan(card_with(needed(layers))).gpu_layers == layers
+    assert plan(card_with(needed(layers)), **AS_IT_IS).gpu_layers == layers
     if layers < LAYERS + 1:  # at full offload the compute buffer shrinks, so one byte less of that is its own case
-        assert plan(card_with(needed(layers) - 4)).gpu_layers == layers - 1
+        assert plan(card_with(needed(layers) - 4), **AS_IT_IS).gpu_layers == layers - 1
 
 
 def test_a_byte_short_of_full_offload_is_a_partial_one_and_says_so() -> None:
-    found = plan(card_with(needed(LAYERS + 1) - 4))
+    found = plan(card_with(needed(LAYERS + 1) - 4), **AS_IT_IS)
     assert 0 < found.gpu_layers < LAYERS + 1
     assert f"{found.gpu_layers} of 11 layers on CUDA0" in found.notes[0]
 
@@ -315,7 +319,7 @@ def test_a_cache_that_the_ram_does_not_hold_does_not_fit() -> None:
     with pytest.raises(
         DoesNotFit, match=r"target needs \d+\.\d GiB at a context of 1000000, \d+\.\d GiB more than may be used here"
     ):
-        plan(machine(ram=8 * GIB), context=1000000)
+        plan(machine(ram=8 * GIB), context=1000000, kv_type="f16")
 
 
 def test_the_extra_buffers_verdict_is_told() -> None:
@@ -369,7 +373,8 @@ def test_three_dry_runs_are_enough() -> None:
 
     tight = machine(dataclasses.replace(CARD, free_bytes=GIB), ram=32 * GIB)
     found = Planner(MIXTURE, tight, PROFILES, counted).plan(Wishes())
-    assert (len(asked), found.cpu_moe_layers) == (3, BLOCKS)
+    assert found.cpu_moe_layers == BLOCKS
+    assert len(asked) <= 3
 
 
 def test_with_all_experts_on_the_cpu_whole_layers_follow() -> None:
@@ -422,11 +427,11 @@ def test_a_wish_for_more_experts_than_the_ram_holds_is_better_left_out() -> None
 def test_the_nearest_miss_of_a_split_is_told_with_what_would_make_it_fit() -> None:
     """The card and the RAM together hold the model, but not with so long a context; the RAM alone never would."""
     with pytest.raises(DoesNotFit) as caught:
-        mixture(context=40_000)
+        mixture(context=40_000, kv_type="f16")
     missing = float(caught.value.what.split(" GiB more than")[0].rpartition(" ")[2])
     assert missing < 2
     context = int(caught.value.hint.removeprefix("--context ").removesuffix(" would make it fit"))
-    assert mixture(context=context).gpu_layers == BLOCKS + 1
+    assert mixture(context=context, kv_type="f16").gpu_layers == BLOCKS + 1
 
 
 # What a device refuses

@@ -75,5 +75,5 @@ def test_zero_and_false_are_given_values() -> None:
 
 def test_profiles_are_values() -> None:
     assert parse_profile("cpu", CPU) == Profile(
-        "cpu", "CPU only", "cpu", 0.1, 4096, 512, 512, "f16", "auto", "off", 8
+        "cpu", "CPU only", "cpu", 0.1, 4096, 2048, 512, 512, "f16", "auto", "off", 8
     )  # fmt: skip

@@ -95,3 +95,38 @@ def test_overhead_is_what_the_engine_did_not_take() -> None:
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.sampled_from([0, 0.5, 0.9, 0.99, 1]))
 def test_percentiles_are_those_of_numpy(values: list[float], share: float) -> None:
     assert percentile(sorted(values), share) == pytest.approx(float(np.percentile(values, 100 * share)))
+
+
+def drafted_answer(*rounds: tuple[float, int, int]) -> Stats:
+    """Rounds of (seconds, drafted, accepted) after a first token; of each 10 ms are the draft's and 20 the target's."""
+    clock = Clock()
+    meter = Meter(clock, 10, 0, load_seconds=0.0)
+    meter.emitted(1, 0, 0)
+    for seconds, drafted, accepted in rounds:
+        clock.now += seconds
+        meter.emitted(accepted + 1, drafted, accepted)
+    meter.engine_seconds(verify=0.02 * len(rounds), draft=0.01 * len(rounds))
+    return meter.stats()
+
+
+def test_the_gain_is_over_the_plain_rounds_of_the_same_answer() -> None:
+    """Six plain rounds of 90 to 110 ms a token, six of 150 ms that gave three: 24 tokens in 1.5 s."""
+    stats = drafted_answer(*[(0.1 + 0.01 * (number % 3 - 1), 0, 0) for number in range(6)], *[(0.15, 4, 2)] * 6)
+    gain = stats.gain
+    assert gain is not None
+    assert (gain.value, gain.plain_rounds) == (pytest.approx(0.1 / (1.5 / 24)), 6)
+    assert 1.4 < gain.low < gain.value < gain.high < 1.8
+    assert stats.accepted_length == 2
+    assert (stats.draft_seconds, stats.verify_seconds, stats.python_seconds) == tuple(map(pytest.approx, (0.12, 0.24, 1.14)))
+    assert stats.depths == (0,) * 6 + (4,) * 6
+
+
+def test_a_gain_that_nothing_tells_is_none() -> None:
+    assert drafted_answer(*[(0.1, 0, 0)] * 4, *[(0.1, 4, 4)] * 20).gain is None, "too few plain rounds"
+    assert drafted_answer(*[(0.1, 0, 0)] * 20).gain is None, "nothing was drafted"
+    assert drafted_answer().depths == ()
+
+
+def test_depths_of_a_long_answer_are_means_of_equal_parts() -> None:
+    stats = drafted_answer(*[(0.1, 8 * (number < 320), 0) for number in range(640)])
+    assert stats.depths == (8.0,) * 16 + (0.0,) * 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokencli.app.isolation import started
 from tokencli.app.remembered import draft_wanted
-from tokencli.app.world import World, planner_here, read_draft, read_model
+from tokencli.app.world import World, chosen, planner_here, read_draft, read_model
 from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
 from tokencli.listing import HubModel
@@ -29,12 +29,14 @@ def at_hand(name: str, wishes: Wishes, world: World, *, from_memory: bool = True
     Raises ModelUnavailable; DoesNotFit before anything is downloaded; TokencliError where the user does not want it.
     """
     target = read_model(name, world, wishes.quant, hollow=True)
-    yield from (Note(note) for note in target.notes)
     draft, notes = read_draft(draft_wanted(target, wishes, world) if from_memory else wishes.draft, target, world)
-    models = [each for each in (target, draft) if each]
-    if missing := [each.hub for each in models if each.hub and not each.hub.fetched]:
+    if _not_fetched(target, draft):
         with started(world, wishes).engine as engine:
-            planner_here(engine, target, draft, True, None, world).plan(wishes)
+            planner = chosen(planner_here(engine, target, draft, True, None, world), name, wishes, world)
+            planner.plan(wishes)
+        target = planner.target
+    yield from (Note(note) for note in target.notes)
+    if missing := _not_fetched(target, draft):
         yield from ask_about(missing, world)
     try:
         target = yield from _whole(target, world)
@@ -46,6 +48,10 @@ def at_hand(name: str, wishes: Wishes, world: World, *, from_memory: bool = True
         yield Note(stop.hint)
         raise
     return target, draft, notes
+
+
+def _not_fetched(*models: ModelFile | None) -> list[HubModel]:
+    return [each.hub for each in models if each and each.hub and not each.hub.fetched]
 
 
 def fetch(model: HubModel, world: World) -> Generator[Event, None, HubModel]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tokencli.errors import BadModelFile, ModelNotFound, ModelUnavailable, UsageError
-from tokencli.listing import File, HubModel, Listing
+from tokencli.listing import File, HubModel, Listing, Variant, alike, variants
 from tokencli.names import HOSTS, HubName, hub_name, is_repository
 from tokencli.plan.quants import Choice, choose
 from tokencli.world import catalogue, gguf_file
@@ -24,18 +24,32 @@ USABLE_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`path`: the model's first file; where `hub` says that it is not fetched, a hollow file that has only its header."""
+    """`path`: the model's first file; where `hub` says that it is not fetched, a hollow file that has only its header.
+
+    `offered`: the quants that may be taken in its place, where the user named none and none is here.
+    """
 
     path: Path
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
+    offered: tuple[Variant, ...] = ()
 
 
-def find(name: str, world: "World", quant: str | None = None) -> Found:
-    """What `name` stands for. Asks the hub only for what is not here. Raises ModelUnavailable, UsageError."""
+def find(name: str, world: "World", quant: str | None = None, taken: Variant | None = None) -> Found:
+    """What `name` stands for. Asks the hub only for what is not here. Raises ModelUnavailable, UsageError.
+
+    `taken`: of what is offered the one that was decided for.
+    """
     known = world.catalogue()
     if wanted := hub_name_of(name, known, quant):
-        return _here(wanted, world) or on_hub(wanted, world)
+        is_open = not quant and (name in known or not wanted.quant)
+        if taken:
+            return on_hub(dataclasses.replace(wanted, quant=None), world, taken)
+        found = _here(wanted, world) or (_pinned(dataclasses.replace(wanted, quant=None), world) if is_open else None)
+        if found:
+            return found
+        found = on_hub(wanted, world)
+        return found if is_open else dataclasses.replace(found, offered=())
     path = catalogue.resolve(name, known)
     if not path.exists() and is_repository(name):
         raise ModelNotFound(f"there is no file {name}", f"for the model of the hub write hf:{name}")
@@ -54,15 +68,17 @@ def hub_name_of(name: str, known: dict[str, catalogue.Entry], quant: str | None 
     return dataclasses.replace(wanted, quant=quant) if wanted and quant else wanted
 
 
-def on_hub(wanted: HubName, world: "World") -> Found:
+def on_hub(wanted: HubName, world: "World", taken: Variant | None = None) -> Found:
     """As the hub has it now: its headers are fetched, its weights are not."""
     listing = world.hub.listing(wanted.repo, wanted.revision)
-    choice = choose(listing.files, wanted.quant, str(wanted), usable_memory(world))
+    choice = Choice(taken) if taken else choose(listing.files, wanted.quant, str(wanted), usable_memory(world))
     model = _chosen(wanted, listing, choice, world)
     notes = (choice.note,) if choice.note else ()
     if model.fetched:
         return Found(Path(model.paths[0]), model, notes)
-    return Found(world.hollows.of(model, lambda file: _header(file, model, world)), model, notes)
+    offered = alike(choice.variant, variants(listing.files))
+    hollow = world.hollows.of(model, lambda file: _header(file, model, world))
+    return Found(hollow, model, notes, tuple(offered) if len(offered) > 1 and not taken else ())
 
 
 def usable_memory(world: "World") -> int:
@@ -72,10 +88,12 @@ def usable_memory(world: "World") -> int:
 
 def _here(wanted: HubName, world: "World") -> Found | None:
     """The files pinned under the name; of a name that was never pinned what another program has fetched."""
+    return _pinned(wanted, world) if world.pins.of(str(wanted)) else cached(wanted, world)
+
+
+def _pinned(wanted: HubName, world: "World") -> Found | None:
     pinned = world.pins.of(str(wanted))
-    if not pinned:
-        return cached(wanted, world)
-    return Found(Path(pinned.paths[0]), pinned) if is_there(pinned) else None
+    return Found(Path(pinned.paths[0]), pinned) if pinned and is_there(pinned) else None
 
 
 def cached(wanted: HubName, world: "World") -> Found | None:

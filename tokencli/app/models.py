@@ -25,7 +25,11 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One model that can be run. `bytes`: None where nobody told; `fits`: into the RAM that is free, None where unknown."""
+    """One model that can be run. `bytes`: None where nobody told; `fits`: None where unknown.
+
+    `placement`, `decode_tokens_per_second`: what a plan for the machine would be (app/ranking.py). `active_share`: of its bytes
+    what a token reads, where that is not all.
+    """
 
     name: str
     source: Literal["package", "hub", "path"]
@@ -39,8 +43,10 @@ class Line:
     license: str | None = None
     for_what: str | None = None
     draft: str | None = None
-    decode_tokens_per_second: float | None = None  # nothing is measured or predicted yet
+    decode_tokens_per_second: float | None = None
     speed_origin: str | None = None
+    placement: Literal["whole", "split", "no"] | None = None
+    active_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +166,15 @@ def add(alias: str, target: str, world: World, quant: str | None = None) -> Path
 
 def _of_entry(entry: catalogue.Entry, world: World) -> Line:
     source: Literal["package", "hub", "path"] = "hub" if entry.repo else "path" if entry.path else "package"
-    told = {name: getattr(entry, name) for name in ("repo", "quant", "bytes", "title", "license", "for_what", "draft")}
+    told = {
+        name: getattr(entry, name) for name in ("repo", "quant", "bytes", "title", "license", "for_what", "draft", "active_share")
+    }
     line = Line(entry.alias, source, **told)
     if entry.repo:
         wanted = HubName(entry.repo, entry.quant)
-        pinned = world.pins.of(str(wanted))
-        model = pinned if pinned and pins.is_there(pinned) else _cached(wanted, world)
+        names = (str(wanted), str(dataclasses.replace(wanted, quant=None)))  # the second: a quant that a plan decided for
+        pinned = next((each for name in names if (each := world.pins.of(name)) and pins.is_there(each)), None)
+        model = pinned or _cached(wanted, world)
         return _here(line, model.paths[0], model.bytes, model.quant) if model else line
     try:
         path = catalogue.resolve(entry.alias, {entry.alias: entry})

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.isolation import Started, started
 from tokencli.app.remembered import draft_wanted, remembering
-from tokencli.app.world import World, dry_run, planner_here, read_draft, read_model
+from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
 from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, without_draft
@@ -29,9 +29,12 @@ class Peak:
     devices: dict[str, int]
 
 
-def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> Decision:
-    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help."""
-    decision, addresses = _decided(model, wishes, machine_name, world)
+def plan(model: str, wishes: Wishes, machine_name: str | None, world: World, why: str | None = None) -> Decision:
+    """What would be run, here or on the machine named: nothing is loaded. Raises DoesNotFit with the change that would help.
+
+    `why`: a quant or a kind of split of which to say why it was not taken.
+    """
+    decision, addresses = _decided(model, wishes, machine_name, world, why)
     return dataclasses.replace(
         decision,
         plan=_with_addresses(decision.plan, addresses),
@@ -39,7 +42,9 @@ def plan(model: str, wishes: Wishes, machine_name: str | None, world: World) -> 
     )
 
 
-def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World) -> tuple[Decision, dict[str, str]]:
+def _decided(
+    model: str, wishes: Wishes, machine_name: str | None, world: World, why: str | None
+) -> tuple[Decision, dict[str, str]]:
     """The decision, and the addresses on the hub of the files that are not downloaded: the plans name their headers."""
     if machine_name is not None:
         elsewhere = machine.read_snapshot(machine_name, world.data)
@@ -47,8 +52,6 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
     target = read_model(model, world, wishes.quant, hollow=True)
     draft, notes = read_draft(wishes.draft if machine_name else draft_wanted(target, wishes, world), target, world)
     world = world if machine_name else remembering(target, world)
-    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
-    notes = [*target.notes, *_not_fetched(missing, world), *notes]
     begun = started(world, wishes)
     notes += begun.notes
     with begun.engine as engine:
@@ -60,7 +63,12 @@ def _decided(model: str, wishes: Wishes, machine_name: str | None, world: World)
             ask = functools.partial(dry_run_elsewhere, engine, world=world)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
+        planner = chosen(planner, model, wishes, world)
         decision = planner.decide(wishes)
+        decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
+    target = planner.target
+    missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
+    notes = [*target.notes, *_not_fetched(missing, world), *notes]
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
     addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
     return dataclasses.replace(decision, plan=decided), addresses
@@ -112,7 +120,7 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        planner = _planner(begun, target, draft, world)
+        planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
         decided = _with_notes(planner.decide(wishes).plan, notes)
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))

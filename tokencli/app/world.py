@@ -12,8 +12,11 @@ from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
+from tokencli.listing import Variant
+from tokencli.plan.choose import Wishes
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
+from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
@@ -90,16 +93,33 @@ class World:
         return self.start_safer_engine(environment) if environment else self.start_engine()
 
 
-def read_model(name: str, world: World, quant: str | None = None, *, hollow: bool = False) -> ModelFile:
+def read_model(
+    name: str, world: World, quant: str | None = None, *, hollow: bool = False, taken: Variant | None = None
+) -> ModelFile:
     """The model that a user calls `name`: file and header. One of the hub that is not fetched only where `hollow` will do.
+
+    `taken`: of what is offered the one that was decided for.
 
     Raises ModelNotFound, BadModelFile, and ModelUnavailable for what is not fetched: app/fetch.py does that.
     """
-    found = find(name, world, quant)
+    found = find(name, world, quant, taken)
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
     info = model_info(gguf_file.read_header(found.path))
-    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes)
+    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes, offered=found.offered)
+
+
+def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
+    """What plans for the quant that goes best with all the rest, where the user named none and none is here."""
+    target = planner.target
+    if not target.offered or wishes.gpu_layers:
+        return planner
+    best = planner.choose(wishes)
+    count = len(target.offered)
+    note = f"took {best.quant} ({size(best.model.bytes)}) of {count} for {name}: the best plan for this machine"
+    if best is not target:
+        target = dataclasses.replace(read_model(name, world, hollow=True, taken=best.offered[0]), offered=target.offered)
+    return dataclasses.replace(planner, target=dataclasses.replace(target, notes=(f"{note}; --quant takes another",)))
 
 
 def read_draft(name: str | None, target: ModelFile, world: World) -> tuple[ModelFile | None, list[str]]:

@@ -65,6 +65,7 @@ def chat_command(
         profile: options.Profile = None,
         device: options.Device = None,
         kv_type: options.KvType = None,
+        ubatch: options.Ubatch = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         quant: options.Quant = None,
@@ -86,7 +87,9 @@ def chat_command(
         given = any(typed.get_parameter_source(name).name == "COMMANDLINE" for name in _SAMPLING)  # type: ignore[union-attr]
         wishes = ChatWishes(
             model=model,
-            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant),
+            wishes=options.wishes(
+                gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant, ubatch
+            ),
             sampling=_sampling(temperature, top_k, top_p, min_p, seed) if given else None,
             system=system,
             max_tokens=max_tokens,

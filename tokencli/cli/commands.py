@@ -108,7 +108,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
 
 def _run_command(terminal: Terminal) -> Callable[..., None]:
     def run(
-        model: options.Model,
+        model: options.RunModel = None,
         prompt: options.Prompt = None,
         file: options.PromptFile = None,
         system: options.System = None,
@@ -127,6 +127,7 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         profile: options.Profile = None,
         device: options.Device = None,
         kv_type: options.KvType = None,
+        ubatch: options.Ubatch = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         show_draft: options.ShowDraft = False,
@@ -149,11 +150,15 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli import app as story
         from tokencli.core import Sampling
 
+        if model is None:
+            raise no_model()
         question = story.Question(
             model=model,
             prompt=_prompt(terminal, file, prompt),
             system=system,
-            wishes=options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant),
+            wishes=options.wishes(
+                gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant, ubatch
+            ),
             sampling=Sampling(temperature, top_k, top_p, min_p, story.random_seed() if seed is None else seed),
             max_tokens=max_tokens,
             timeout=timeout,
@@ -169,6 +174,12 @@ def _run_command(terminal: Terminal) -> Callable[..., None]:
     return run
 
 
+def no_model() -> UsageError:
+    from tokencli.app import World, ranking
+
+    return ranking.no_model(World())
+
+
 def _plan_command(terminal: Terminal) -> Callable[..., None]:
     def plan(
         model: options.Model,
@@ -181,10 +192,14 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
         kv_type: options.KvType = None,
+        ubatch: options.Ubatch = None,
         threads: options.Threads = None,
         draft: options.Draft = None,
         draft_tokens: options.DraftTokens = None,
         quant: options.Quant = None,
+        target_tps: options.TargetTps = None,
+        max_loss: options.MaxLoss = None,
+        why: options.Why = None,
         as_json: options.Json = False,
     ) -> None:
         """What would be run, what it needs and why; nothing is loaded."""
@@ -196,7 +211,21 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
         from tokencli.app import plan as story
         from tokencli.cli import plan_view
 
-        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
+        wishes = options.wishes(
+            gpu_layers,
+            cpu_moe,
+            device,
+            profile,
+            context,
+            kv_type,
+            threads,
+            draft,
+            draft_tokens,
+            quant,
+            ubatch,
+            target_tps,
+            max_loss,
+        )
         if load or check:
             peak = None
             if load:
@@ -208,7 +237,7 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             else:
                 plan_view.show_checks(checks, peak, terminal)
             return
-        decision = story.plan(model, wishes, machine, World())
+        decision = story.plan(model, wishes, machine, World(), why)
         if as_json:
             terminal.stdout.write(plan_view.decision_json(decision) + "\n")
         else:

@@ -31,12 +31,12 @@ def models_app(terminal: Terminal) -> typer.Typer:
 
 
 def _list(terminal: Terminal) -> Callable[..., None]:
-    def list_models(as_json: options.Json = False) -> None:
-        """The catalogue and what is downloaded; nothing is asked of the hub."""
-        from tokencli.app import World, models
+    def list_models(machine: options.Machine = None, as_json: options.Json = False) -> None:
+        """The catalogue and what is downloaded, the best for this machine first; nothing is asked of the hub."""
+        from tokencli.app import World, ranking
         from tokencli.cli import models_view as view
 
-        lines = models.listed(World())
+        lines = ranking.ranked(World(), machine)
         if as_json:
             terminal.stdout.write(view.list_json(lines) + "\n")
         else:

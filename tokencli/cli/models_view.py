@@ -7,12 +7,13 @@ from typing import Any
 
 from tokencli.app.models import Details, Line
 from tokencli.cli.terminal import Terminal
+from tokencli.cli.views import rounded
 from tokencli.core import ModelInfo
 from tokencli.decode.text import EscapeStripper
 from tokencli.listing import HubModel
 from tokencli.plan.quants import size
 
-_COLUMNS = ("MODEL", "QUANT", "SIZE", "HERE", "FITS", "LICENCE", "FOR")
+_COLUMNS = ("MODEL", "QUANT", "SIZE", "HERE", "FITS", "DECODE", "LICENCE", "FOR")
 
 
 def show_list(lines: Iterable[Line], terminal: Terminal) -> None:
@@ -27,7 +28,8 @@ def _row(line: Line) -> tuple[str, ...]:
         line.quant or "-",
         "?" if line.bytes is None else size(line.bytes),
         _yes(line.here),
-        _yes(line.fits),
+        line.placement or _yes(line.fits),
+        f"~{rounded(line.decode_tokens_per_second)}/s" if line.decode_tokens_per_second else "?",
         line.license or "-",
         line.for_what or line.title or "-",
     )

@@ -42,6 +42,15 @@ Model = Annotated[
         autocompletion=known_models,
     ),
 ]
+RunModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias, hf:ORG/REPO[:QUANT], or a path. Without it the best for this machine are named.",
+        show_default=False,
+        autocompletion=known_models,
+    ),
+]
 Quant = Annotated[str | None, _option("--quant", "NAME", "Which of a repository's or folder's files, by quant or by name.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Download without asking.")]
 Prompt = Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)]
@@ -72,6 +81,10 @@ Machine = Annotated[str | None, _option("--machine", "NAME|FILE", "Plan for anot
 Check = Annotated[bool, typer.Option("--check", help="Compare the plan with llama.cpp's own dry run, term by term.")]
 Load = Annotated[bool, typer.Option("--load", help="Compare it with a real load and a long prompt instead: reserve and peak.")]
 KvType = Annotated[str | None, _option("--kv-type", "TYPE", "The KV cache's element type: f16, q8_0 or q4_0.")]
+Ubatch = Annotated[int | None, _option("--ubatch", "N", "Tokens computed at once while a prompt is read. Decided for you.")]
+TargetTps = Annotated[float | None, _option("--target-tps", "N", "The plan must decode so many tokens per second.")]
+MaxLoss = Annotated[float | None, _option("--max-loss", "P", "The quant may lose so many percent of perplexity, as published.")]
+Why = Annotated[str | None, _option("--why", "NAME", "Say why this quant or split (whole, experts, layers, cpu) was not taken.")]
 Draft = Annotated[str | None, _option("--draft", "auto|off|ngram|MODEL", "What guesses the next tokens.")]
 DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens guessed at once.")]
 ShowDraft = Annotated[bool, typer.Option("--show-draft", help="Colour the tokens that the draft had guessed.")]
@@ -192,11 +205,20 @@ def wishes(
     draft: str | None,
     depth: str | None,
     quant: str | None = None,
+    ubatch: int | None = None,
+    target_tps: float | None = None,
+    max_loss: float | None = None,
 ) -> "Wishes":
     """What was asked for of a plan, its form checked. Raises UsageError."""
     from tokencli.plan.choose import Wishes
 
-    check_range(("--context", context, 1, 1 << 24), ("--threads", threads, 1, 1024))
+    check_range(
+        ("--context", context, 1, 1 << 24),
+        ("--threads", threads, 1, 1024),
+        ("--ubatch", ubatch, 1, 8192),
+        ("--target-tps", target_tps, 0.01, 100_000),
+        ("--max-loss", max_loss, 0, 1000),
+    )
     return Wishes(
         gpu_layers=gpu_layers(layers),
         cpu_moe=cpu_moe(expert_blocks),
@@ -208,4 +230,7 @@ def wishes(
         draft=draft,
         draft_tokens=draft_tokens(depth),
         quant=quant,
+        ubatch=ubatch,
+        target_tps=target_tps,
+        max_loss=max_loss,
     )

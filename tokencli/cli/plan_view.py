@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokencli.app.plan import Peak
 from tokencli.cli.terminal import Terminal
-from tokencli.cli.views import placement, plan_json, size
+from tokencli.cli.views import placement, plan_json, rounded, size
 from tokencli.core import DeviceBytes, Plan
 from tokencli.decode.text import EscapeStripper
 from tokencli.plan.check import Check
+from tokencli.plan.command import server_command
+from tokencli.plan.fixes import Fix
 from tokencli.plan.planner import Decision
 from tokencli.plan.speed import PROMPT
 
@@ -27,6 +29,8 @@ def decision_json(decision: Decision) -> str:
         "alternatives": [plan_json(plan) for plan in decision.alternatives],
         "rejected": [{"what": each.what, "why": each.why} for each in decision.rejected],
         "fixes": [dataclasses.asdict(fix) for fix in decision.fixes],
+        "command": server_command(decision.plan),
+        **({"why": decision.why} if decision.why else {}),
     }
     return json.dumps(value, ensure_ascii=False)
 
@@ -44,11 +48,10 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         "",
         *(f"note: {note}" for note in plan.notes),
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
-        *(f"instead: {placement(other)}, {_total(other)}{_decode(other)}" for other in decision.alternatives),
-        *(
-            f"saves {size(fix.bytes)}{f' of {fix.device}' if fix.device else ''}: {fix.change}{_slower(fix.decode_factor)}"
-            for fix in decision.fixes[:FIXES_SHOWN]
-        ),
+        *([f"why: {decision.why}"] if decision.why else []),
+        *(f"instead: {_other(plan, other)}" for other in decision.alternatives),
+        *fix_lines(decision.fixes[:FIXES_SHOWN]),
+        f"as llama.cpp's server: {server_command(plan)}",
     ]
     _print(lines, terminal)
 
@@ -63,11 +66,6 @@ def speed_lines(plan: Plan) -> list[str]:
     ]
     told = ", ".join(part for part in parts if part)
     return [f"{speed.origin}: {told}" + (" (without the draft)" if plan.draft else "")] if told else []
-
-
-def rounded(number: float) -> str:
-    """Two digits: a prediction has no more."""
-    return f"{float(f'{number:.1e}'):g}"
 
 
 def device_lines(place: DeviceBytes) -> list[str]:
@@ -117,11 +115,31 @@ def _decode(plan: Plan) -> str:
     return f", {plan.predicted.origin} decode about {rounded(speed)} tokens/s" if speed else ""
 
 
-def _slower(factor: float | None) -> str:
-    """What a change does to the decode speed, where it does anything to speak of."""
-    if factor is None:
-        return ""
-    return f" (decode {100 * (factor - 1):+.0f} %)" if abs(factor - 1) >= 0.005 else " (decode same)"
+def _other(plan: Plan, other: Plan) -> str:
+    quant = f"{other.model.quant}, " if other.model.quant != plan.model.quant else ""
+    less = "".join(
+        f", {name} {getattr(other, field)}"
+        for field, name in (("context", "context"), ("kv_type", "KV"), ("ubatch", "ubatch"))
+        if getattr(other, field) != getattr(plan, field)
+    )
+    return f"{quant}{placement(other)}{less}, {_total(other)}{_decode(other)}"
+
+
+def fix_lines(fixes: Sequence[Fix]) -> list[str]:
+    """What would save memory as a table: the change, the bytes, and what it does to either speed, where that is known."""
+    rows = [(fix.change, f"-{size(fix.bytes)}", fix.device or "", _speeds(fix)) for fix in fixes]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width).rstrip() for row in rows]
+    return [f"saves: {line}" for line in lines]
+
+
+def _speeds(fix: Fix) -> str:
+    told = (("decode", fix.decode_factor), ("prefill", fix.prefill_factor))
+    return ", ".join(f"{name} {_change(factor)}" for name, factor in told if factor is not None)
+
+
+def _change(factor: float) -> str:
+    return f"{100 * (factor - 1):+.0f} %" if abs(factor - 1) >= 0.005 else "same"
 
 
 def _total(plan: Plan) -> str:

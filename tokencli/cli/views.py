@@ -193,6 +193,11 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def rounded(number: float) -> str:
+    """Two digits: a prediction has no more."""
+    return f"{float(f'{number:.1e}'):g}"
+
+
 def size(size: int | None) -> str:
     """Bytes in people's units."""
     if size is None:

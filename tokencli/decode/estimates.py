@@ -11,7 +11,7 @@ Pair = Sequence[float]  # a total and its weight, as they are exported
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What is set by judgement. tests/unit/test_depth.py shows that the promises hold with each of them halved and doubled.
+    """What is set by judgement. tests/unit/test_depth.py halves and doubles each but the last, and little changes.
 
     Memories: the observations after which something counts by 1/e. A machine slows down within some ten passes (FACTS, Speed);
     guesses are ones and zeros, of which it takes twenty to know a tenth; what the text was like before them matters for longer.

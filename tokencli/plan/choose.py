@@ -21,7 +21,10 @@ _MOST_STATES = 4  # 150 MiB each on a 27B hybrid (FACTS, Speculation)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked for; None is "decide for me", ALL of `gpu_layers` or `cpu_moe` all; `device` is llama.cpp's name."""
+    """What the user asked for; None is "decide for me", ALL of `gpu_layers` or `cpu_moe` all; `device` is llama.cpp's name.
+
+    `target_tps`: tokens per second that it must decode; `max_loss`: percent of perplexity that its quant may lose.
+    """
 
     gpu_layers: int | None = None
     cpu_moe: int | None = None
@@ -33,7 +36,9 @@ class Wishes:
     draft: str | None = None
     draft_tokens: int | None = None
     quant: str | None = None
-    ubatch: int | None = None  # no option: what is left when a device had no room to compute
+    ubatch: int | None = None
+    target_tps: float | None = None
+    max_loss: float | None = None
 
     def flags(self) -> dict[str, object]:
         return dataclasses.asdict(self)
@@ -51,7 +56,10 @@ def choose_device(machine: Machine, wishes: Wishes, quirks: Iterable[Quirk] = ()
     """The GPU to use, None for the CPU: discrete before integrated, software only by name or count (report A1-11)."""
     gpus = _gpus(machine)
     if wishes.device is not None:
-        return _named(wishes.device, gpus)
+        device = _named(wishes.device, gpus)
+        if not device and wishes.gpu_layers:
+            raise UsageError("--device cpu has no layers on a GPU, as --gpu-layers wants", "leave one of them out")
+        return device
     if wishes.gpu_layers == 0:
         return None
     real = _one_per_card([each for each in gpus if not is_software(each)], tuple(quirks))

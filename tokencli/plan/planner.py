@@ -4,24 +4,13 @@ As much on one device as its memory holds with headroom (split.py), the rest on 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tokencli.core import (
-    Device,
-    DeviceBytes,
-    Draft,
-    LoadMode,
-    Machine,
-    Model,
-    ModelInfo,
-    Plan,
-    Prediction,
-    Profile,
-    Quirk,
-    Speeds,
-)  # fmt: skip
+from tokencli.core import Device, DeviceBytes, Draft, LoadMode, Machine, ModelInfo, Plan, Prediction, Profile, Quirk, Speeds
 from tokencli.errors import DoesNotFit, UsageError
+from tokencli.listing import normal
 from tokencli.plan.choose import (
     ALL,
     Rejected,
@@ -34,37 +23,36 @@ from tokencli.plan.choose import (
     rejected_devices,
     tuned_device,
 )
+from tokencli.plan.fixes import Fix, priced
+from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
-from tokencli.plan.settings import Settings, Tuned, first_given
+from tokencli.plan.offers import offered_besides
+from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
+from tokencli.plan.search import Search, Setting, grade
+from tokencli.plan.settings import Settings, Tuned
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
-from tokencli.plan.speed import factor, predict
+from tokencli.plan.speed import PROMPT, pass_seconds, predict
 from tokencli.plan.split import best_split
+from tokencli.plan.vary import as_tuned, check_speed, lowered, tell_origins, varied, within_loss
+from tokencli.plan.why import KINDS, reason
 
+FASTER = 1.25  # from here on a smaller quant is worth telling of
 Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fix:
-    """A change that makes a plan smaller: what to type, and how many bytes it saves, of `device` alone where one is named.
-
-    `decode_factor`: decode speed with it over that without, None where neither is known.
-    """
-
-    change: str
-    bytes: int
-    device: str | None = None
-    decode_factor: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory."""
+    """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory.
+
+    `why`: the answer to why something else was not taken, where that was asked.
+    """
 
     plan: Plan
     alternatives: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
     fixes: tuple[Fix, ...]
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +84,17 @@ class Planner:
         sized = self._sized(plan, budgets)
         self._check_fits(plan, wishes, budgets, lambda each: self._sized(each, budgets).devices)
         device = next((each for each in self.machine.devices if each.id == plan.device), None)
+        rejected = [*self._without_kernels(wishes), *rejected_devices(self.machine, device)]
         return Decision(
             plan=sized,
-            alternatives=tuple(self._alternatives(plan, wishes)),
-            rejected=tuple(rejected_devices(self.machine, device)),
-            fixes=tuple(self._fixes(sized, budgets)),
+            alternatives=(*self._on_the_cpu(plan, wishes), *self._runners_up(sized, wishes)),
+            rejected=tuple({each.what: each for each in reversed(rejected)}.values()),
+            fixes=priced(
+                sized,
+                self.target.info,
+                lambda each: self._sized(each, budgets),
+                lambda each: not budgets.missing(each.devices),
+            ),
         )
 
     def info_for(self, plan: Plan) -> ModelInfo:
@@ -117,63 +111,141 @@ class Planner:
         return predicted(plan, self.info_for(plan), draft, self.dry_run)
 
     def _placed(self, wishes: Wishes) -> tuple[Plan, Budgets]:
-        if wishes.cpu_moe is not None and not self.target.info.experts:
-            raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
-        quirks = [each for profile in self.profiles for each in profile.quirks]
-        device = choose_device(self.machine, tuned_device(wishes, self.tuned, self.machine), quirks)
-        profile = choose_profile(self.profiles, device, wishes.profile)
-        tuned = self.tuned if self.tuned and self.tuned.device in (None, device.id if device else HOST) else None
-        settings = Settings(wishes.flags(), tuned.values if tuned else {}, profile)
-        margin = self.margin(device) if device else 0
-        budgets = Budgets.of(self.machine, device, profile, margin)
-        plan = _unplaced(self.target.model, self.machine, device, settings, wishes)
-        plan = dataclasses.replace(
-            plan,
-            draft=choose_draft(settings, self.draft, recurrent=self.target.info.is_recurrent),
-            extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
-            load_mode=_load_mode(quirks_of(device, quirks)) if device else "auto",
-            notes=(*_busy(plan, self.machine), *_remarks(plan, self.target.info, self.extra_buffers), *_told(tuned)),
-        )
-        if margin:
-            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
-            plan = _noted(plan, f"{_gib(margin)} of {plan.device} are left free: {earlier}")
-        if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
-            raise UsageError(why, "use --kv-type f16")
-        if device:
-            plan = self._on_device(plan, device, wishes, budgets, settings)
+        within_loss([self.target], wishes.max_loss)
+        wishes = tuned_device(wishes, self.tuned, self.machine)
+        plan, settings, budgets = self._begun(wishes)
+        on_device = plan.device is not None
+        if wishes.gpu_layers is None or not on_device:
+            plan = as_tuned(self._searched(plan, wishes, settings, budgets), wishes, settings)
+        else:
+            experts = experts_wanted(wishes, self.target.info)
+            plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+        if on_device:
+            plan = self._on_device(plan, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         plan = _noted(plan, *self._read_again(plan, budgets))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
-    def _on_device(self, plan: Plan, device: Device, wishes: Wishes, budgets: Budgets, settings: Settings) -> Plan:
-        """The plan with its layers, and its draft where there is room for all of it, on the device."""
-        if is_software(device):
-            plan = _noted(plan, f"{device.id} is a software device ({device.description})")
-        experts = _experts_wanted(wishes, self.target.info)
-        if wishes.gpu_layers is None:
-            plan = _as_tuned(self._as_much_as_fits(plan, experts, budgets), wishes, settings)
+    def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
+        """The plan before anything is placed or given up, and what its settings come from."""
+        if wishes.cpu_moe is not None and not self.target.info.experts:
+            raise UsageError(f"--cpu-moe is for mixtures of experts, and {self.target.model.name} has no experts", "leave it out")
+        wishes = tuned_device(wishes, self.tuned, self.machine)
+        device = self._with_kernels(choose_device(self.machine, wishes, self._quirks), wishes)
+        profile = choose_profile(self.profiles, device, wishes.profile)
+        tuned = self.tuned if self.tuned and self.tuned.device in (None, device.id if device else HOST) else None
+        settings = Settings(wishes.flags(), tuned.values if tuned else {}, profile)
+        margin = self.margin(device) if device else 0
+        plan = unplaced(self.target.model, self.machine, device, settings, wishes)
+        notes = [*busy(plan, self.machine), *remarks(plan, self.target.info, self.extra_buffers)]
+        if device and is_software(device):
+            notes.append(f"{device.id} is a software device ({device.description})")
+        if margin:
+            earlier = f"a {plan.model.architecture} model that should have fitted did not (tokencli doctor --forget)"
+            notes.append(f"{gib(margin)} of {plan.device} are left free: {earlier}")
+        if tuned and tuned.note:
+            notes.append(tuned.note)
+        plan = dataclasses.replace(
+            plan,
+            draft=choose_draft(settings, self.draft, recurrent=self.target.info.is_recurrent),
+            extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
+            load_mode=_load_mode(quirks_of(device, self._quirks)) if device else "auto",
+            notes=tuple(notes),
+        )
+        if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):
+            raise UsageError(why, "use --kv-type f16")
+        return plan, settings, Budgets.of(self.machine, device, profile, margin)
+
+    @property
+    def _quirks(self) -> list[Quirk]:
+        return [each for profile in self.profiles for each in profile.quirks]
+
+    def _with_kernels(self, device: Device | None, wishes: Wishes) -> Device | None:
+        """The device, if it can compute with the model's quant, or was asked for."""
+        asked = wishes.device is not None or wishes.gpu_layers is not None
+        return device if not device or asked or not without_kernel(device.backend, self.target.info.quant) else None
+
+    def _without_kernels(self, wishes: Wishes) -> Iterator[Rejected]:
+        device = choose_device(self.machine, wishes, self._quirks)
+        if device and not self._with_kernels(device, wishes):
+            why = without_kernel(device.backend, self.target.info.quant)
+            yield Rejected(f"{device.id} ({device.description})", why or "")
+
+    def _searched(self, plan: Plan, wishes: Wishes, settings: Settings, budgets: Budgets) -> Plan:
+        """The best split, cache type, context and micro-batch of those not asked for; the nearest miss where none fits."""
+        alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
+        experts = experts_wanted(wishes, self.target.info)
+        search = self._search(plan, wishes, budgets)
+        every = varied(alone, self.target, settings, self._least_context(plan))
+        if found := search.best(every):
+            best = found.plan
         else:
-            plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+            check_speed(search, every, wishes)
+            best = best_split(alone, self.info_for(plan), budgets, self.dry_run, experts) if plan.device else alone
+        tell_origins(best, plan, settings)
+        best = dataclasses.replace(best, draft=plan.draft)
+        partial = best.gpu_layers < plan.model.offloadable_layers or best.cpu_moe_layers > (experts or 0)
+        if plan.device and partial:
+            best = _noted(best, *self._why_partly(best, plan, search, experts is None))
+        elif plan.device and self._could_be_better(best, search):
+            best = _noted(best, *larger_gtt(plan, self.machine, budgets))
+        return _noted(best, *lowered(best, plan))
+
+    def _why_partly(self, best: Plan, begun: Plan, search: Search, experts_decided: bool) -> Iterator[str]:
+        """Why not all of the model is on the device that was there for it."""
+        whole = dataclasses.replace(begun, gpu_layers=begun.model.offloadable_layers)
+        there, here = (search.decode(each, self.target.info) or 0.0 for each in (whole, best))
+        if not best.gpu_layers and here > there > 0:
+            yield f"on the CPU: it decodes faster there than on {begun.device}, by what is predicted"
+            return
+        yield partly(dataclasses.replace(best, device=begun.device), experts_decided, search.budgets)
+        yield from larger_gtt(begun, self.machine, search.budgets)
+
+    def _could_be_better(self, plan: Plan, search: Search) -> bool:
+        """Whether a better quant, about as fast, is on offer that the RAM would hold, but not what of it the device may use."""
+        speed, lost = grade(search.decode(plan, self.target.info)), loss(self.target.quant)
+        return any(
+            loss(each.quant) < lost
+            and search.budgets.device < each.model.bytes < search.budgets.host
+            and grade(search.decode(plan, each.info)) >= speed
+            for each in offered_besides(self.target)
+        )
+
+    def _search(self, plan: Plan, wishes: Wishes, budgets: Budgets) -> Search:
+        def seen(info: ModelInfo) -> ModelInfo:
+            return seen_by(info, self._limit(info, plan.device))
+
+        def decode(each: Plan, info: ModelInfo) -> float | None:
+            if self.speeds is None:
+                return None
+            depth = min(PROMPT, each.context)
+            seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
+            return 1 / seconds if seconds else None
+
+        def allowed(each: Plan, speed: float | None) -> bool:
+            if wishes.device is not None and plan.device and not each.device:  # a device that was named is kept, if it can be
+                return False
+            return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
+
+        return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
+
+    def _least_context(self, plan: Plan) -> int:
+        return next(each.context_least for each in self.profiles if each.name == plan.profile)
+
+    def _on_device(self, plan: Plan, budgets: Budgets) -> Plan:
+        """What goes with the layers: what the device refuses is said, and the draft goes there where there is room for it."""
         if plan.gpu_layers == 0:
             return dataclasses.replace(plan, device=None, backend="cpu", cpu_moe_layers=0, load_mode="auto")
         plan = _noted(plan, *self._left_out(plan))
         all_layers = plan.gpu_layers == plan.model.offloadable_layers
         return self._with_draft_beside(plan, budgets) if self.draft and all_layers else plan
 
-    def _as_much_as_fits(self, plan: Plan, experts: int | None, budgets: Budgets) -> Plan:
-        alone = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
-        split = best_split(alone, self.info_for(plan), budgets, self.dry_run, experts)
-        plan = dataclasses.replace(plan, gpu_layers=split.gpu_layers, cpu_moe_layers=split.cpu_moe_layers)
-        if plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > (experts or 0):
-            return _noted(plan, _partly(plan, experts is None, budgets))
-        return plan
-
     def _as_asked(self, plan: Plan, layers: int, experts: int, budgets: Budgets) -> Plan:
         full = plan.model.offloadable_layers
         plan = dataclasses.replace(plan, gpu_layers=full if layers == ALL else min(layers, full), cpu_moe_layers=experts)
         if beyond := self._beyond(plan, budgets):
-            what = f"{plan.gpu_layers} layers need {_gib(beyond)} more than should be used of {plan.device}, as asked for"
+            what = f"{plan.gpu_layers} layers need {gib(beyond)} more than should be used of {plan.device}, as asked for"
             return _noted(plan, what)
         return plan
 
@@ -190,7 +262,7 @@ class Planner:
         """Mapped weights may be more than what is free of the RAM now: it works, and it costs time."""
         host, *_ = placed(plan, self.info_for(plan))
         if host.total > budgets.host:
-            part = f"{_gib(host.weights)} of weights are mapped for the CPU, of {_gib(budgets.host)} of RAM that may be used now"
+            part = f"{gib(host.weights)} of weights are mapped for the CPU, of {gib(budgets.host)} of RAM that may be used now"
             yield f"{part}: what does not stay there is read from the disk again"
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
@@ -227,10 +299,10 @@ class Planner:
             return
         needed = sum(place.total for place in places)
         raise DoesNotFit(
-            f"{plan.model.name} needs {_gib(needed)} at a context of {plan.context}, {_gib(missing)} more than may be used here",
+            f"{plan.model.name} needs {gib(needed)} at a context of {plan.context}, {gib(missing)} more than may be used here",
             next(
                 (f"{change} would make it fit" for change in self._helping(plan, wishes, size)),
-                f"take a smaller quant or model: {_gib(missing)} must go",
+                f"take a smaller quant or model: {gib(missing)} must go",
             ),
         )
 
@@ -245,82 +317,76 @@ class Planner:
             yield "leaving out --cpu-moe"
         for change, smaller in smaller_plans(plan, self.target.info):
             experts = wishes.cpu_moe if smaller.cpu_moe_layers == plan.cpu_moe_layers else smaller.cpu_moe_layers
-            if fits(dataclasses.replace(wishes, context=smaller.context, kv_type=smaller.kv_type, cpu_moe=experts)):
+            if fits(
+                dataclasses.replace(
+                    wishes, context=smaller.context, kv_type=smaller.kv_type, ubatch=smaller.ubatch, cpu_moe=experts
+                )
+            ):
                 yield change
 
-    def _alternatives(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
-        """Plans that differ in kind: the CPU alone, where a GPU was chosen and not asked for."""
+    def choose(self, wishes: Wishes) -> ModelFile:
+        """Which of the quants on offer to take: the one of the best plan of all. The smallest where none fits."""
+        if not self.target.offered or wishes.gpu_layers:
+            return self.target
+        models = within_loss([self.target, *offered_besides(self.target)], wishes.max_loss)
+        search, settings = self._over(models, wishes)
+        found = search.best(settings)
+        if not found:
+            check_speed(search, settings, wishes)
+        return found.model if found else min(models, key=lambda each: each.model.bytes)
+
+    def _over(self, models: Iterable[ModelFile], wishes: Wishes) -> tuple[Search, list[Setting]]:
+        """A search over all that may vary of these models."""
+        plan, settings, budgets = self._begun(wishes)
+        plan = dataclasses.replace(plan, draft=None if _is_model(plan.draft) else plan.draft)
+        least = self._least_context(plan)
+        every = [setting for each in models for setting in varied(plan, each, settings, least)]
+        return self._search(plan, wishes, budgets), every
+
+    def why(self, name: str, wishes: Wishes) -> str:
+        """Why the quant or the kind of split (KINDS) is not what was taken. Raises UsageError for what is neither."""
+        models = [self.target, *offered_besides(self.target)]
+        search, own = self._over([self.target], wishes)
+        taken = search.best(own)
+        kind: Callable[[Plan], bool] = KINDS.get(name.lower(), lambda _plan: True)
+        named = models if name.lower() in KINDS else [each for each in models if each.quant == normal(name)]
+        if not named:
+            known = ", ".join([*KINDS, *(each.quant for each in models)])
+            raise UsageError(f"--why {name}: there is no such quant or split", f"known here: {known}")
+        every = self._over(named, wishes)[1]
+        other = dataclasses.replace(search, allowed=lambda plan, _: kind(plan)).best(every)
+        if not other or not taken:
+            return f"{name} fits in no way: at least {gib(search.least_missing(every))} too much"
+        return f"{name} is what was taken" if other == taken else reason(other, taken)
+
+    def _on_the_cpu(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
+        """The CPU alone, where a GPU was chosen and not asked for."""
         if plan.device and wishes.device is None and wishes.gpu_layers is None:
-            other, budgets = self._placed(dataclasses.replace(wishes, gpu_layers=0))
+            other, budgets = self._placed(dataclasses.replace(wishes, gpu_layers=0, target_tps=None))
             sized = self._sized(other, budgets)
             if not budgets.missing(sized.devices):
                 yield sized
 
-    def _fixes(self, plan: Plan, budgets: Budgets) -> Iterator[Fix]:
-        """Single changes that save memory, and how much; the context last, as it is what a user notices."""
-        for change, smaller in smaller_plans(plan, self.target.info):
-            if " and " in change:
-                continue
-            where = plan.device if smaller.cpu_moe_layers != plan.cpu_moe_layers else None  # the host has as much more
-            sized = self._sized(smaller, budgets)
-            saved = _total(plan, where) - _total(sized, where)
-            if saved > 0 and not (where and budgets.missing(sized.devices)):
-                yield Fix(change, saved, where, factor(sized.predicted, plan.predicted))
-
-
-def _unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
-    """The plan but for what goes where: everything on the CPU."""
-    context = settings.take("context")
-    if wishes.context is None and model.context_trained and model.context_trained < context:
-        context, settings.origins["context"] = model.context_trained, "model"
-    free, tuned = machine.threads, settings.tuned.get("threads")
-    threads, settings.origins["threads"] = first_given(
-        ("flag", wishes.threads), ("tuned", min(tuned, free) if tuned else None), ("machine", free)
-    )
-    batch_threads = settings.tuned.get("batch_threads") if wishes.threads is None else None
-    return Plan(
-        model=model,
-        backend=device.backend if device else "cpu",
-        device=device.id if device else None,
-        profile=settings.profile.name,
-        gpu_layers=0,
-        context=context,
-        threads=threads,
-        batch_threads=min(batch_threads, free) if batch_threads else None,
-        kv_type=settings.take("kv_type"),
-        batch=settings.take("batch"),
-        ubatch=settings.take("ubatch"),
-        flash_attention=settings.take("flash_attention"),
-    )
-
-
-def _busy(plan: Plan, machine: Machine) -> Iterator[str]:
-    if plan.threads == machine.threads < dataclasses.replace(machine, busy_cores=None).threads:
-        yield f"{plan.threads} of {machine.cores} cores used: other programs keep {machine.busy_cores:.1f} of them busy"
-
-
-def _remarks(plan: Plan, info: ModelInfo, extra_buffers: bool) -> Iterator[str]:
-    if info.context_trained and plan.context > info.context_trained:
-        yield f"a context of {plan.context} is more than the {info.context_trained} the model was trained for"
-    if info.index_cache:
-        yield "the index cache of this model's sparse attention is not counted: the KV cache takes more than is said here"
-    if not extra_buffers:
-        yield "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
-
-
-def _as_tuned(plan: Plan, wishes: Wishes, settings: Settings) -> Plan:
-    """The split that was measured to be faster than as much as fits: with less on the device, never with more."""
-    layers, experts = settings.tuned.get("gpu_layers"), settings.tuned.get("cpu_moe")
-    if layers is not None and layers < plan.gpu_layers:
-        plan, settings.origins["gpu_layers"] = dataclasses.replace(plan, gpu_layers=layers), "tuned"
-    if experts is not None and wishes.cpu_moe is None and experts > plan.cpu_moe_layers:
-        plan, settings.origins["cpu_moe"] = dataclasses.replace(plan, cpu_moe_layers=experts), "tuned"
-    return plan
-
-
-def _told(tuned: Tuned | None) -> Iterator[str]:
-    if tuned and tuned.note:
-        yield tuned.note
+    def _runners_up(self, plan: Plan, wishes: Wishes) -> Iterator[Plan]:
+        """The best plan that is whole where this one is split, that with a better quant, and that with a faster one."""
+        if wishes.gpu_layers is not None:
+            return
+        models = [self.target, *offered_besides(self.target)]
+        lost, speed = loss(self.target.quant), plan.predicted.decode_tokens_per_second or math.inf
+        better = [each for each in models if loss(each.quant) < lost]
+        smaller = [each for each in models if loss(each.quant) > lost]
+        wanted: list[tuple[list[ModelFile], Callable[[Plan, float | None], bool]]] = [
+            (models, lambda each, _: bool(plan.device) and KINDS["whole"](each) and not KINDS["whole"](plan)),
+            (better, lambda _each, _: True),
+            (smaller, lambda _each, decode: (decode or 0.0) >= FASTER * speed),
+        ]
+        search, every = self._over(models, dataclasses.replace(wishes, target_tps=None))
+        shown = set()
+        for of, allowed in wanted:
+            found = dataclasses.replace(search, allowed=allowed).best(each for each in every if each.model in of)
+            if found and (found.model.quant, found.plan.gpu_layers, found.plan.kv_type) not in shown:
+                shown.add((found.model.quant, found.plan.gpu_layers, found.plan.kv_type))
+                yield dataclasses.replace(self, target=found.model)._sized(found.plan, search.budgets)
 
 
 def _load_mode(quirks: list[Quirk]) -> LoadMode:
@@ -333,29 +399,3 @@ def _noted(plan: Plan, *notes: str) -> Plan:
 
 def _is_model(draft: Draft | None) -> bool:
     return draft is not None and draft.kind == "model"
-
-
-def _experts_wanted(wishes: Wishes, info: ModelInfo) -> int | None:
-    """Of how many blocks the experts are to stay on the CPU; None where that is left to us."""
-    if wishes.cpu_moe is None:
-        return None
-    return info.trunk_layers if wishes.cpu_moe == ALL else min(wishes.cpu_moe, info.trunk_layers)
-
-
-def _partly(split: Plan, experts_decided: bool, budgets: Budgets) -> str:
-    """Why not all of the model is on the device."""
-    where = (
-        f"{split.gpu_layers} of {split.model.offloadable_layers} layers on {split.device}" if split.gpu_layers else "on the CPU"
-    )
-    if split.cpu_moe_layers and experts_decided:
-        where += f", the experts of the first {split.cpu_moe_layers} blocks on the CPU"
-    return f"{where}: {_gib(budgets.device)} may be used there, which does not hold all of the model with its context"
-
-
-def _total(plan: Plan, device: str | None) -> int:
-    """Bytes of the plan, on one device or on all."""
-    return sum(place.total for place in plan.devices if device in (None, place.id))
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 100 << 20 else f"{size / 2**20:.0f} MiB"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
-from tokencli.listing import HubModel
+from tokencli.listing import HubModel, Variant
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -18,12 +18,19 @@ class ModelFile:
     """A model as a file and what its header tells: a target, or a draft that may be used.
 
     `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
+    `offered`: what else could be taken in its place, with itself, where nobody named a quant.
     """
 
     model: Model
     info: ModelInfo
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
+    offered: tuple[Variant, ...] = ()
+
+    @property
+    def quant(self) -> str:
+        """As it is published: a header tells only what most of its weights are."""
+        return (self.hub.quant if self.hub else None) or self.info.quant
 
     @classmethod
     def of(cls, info: ModelInfo, file: str, name: str) -> "ModelFile":

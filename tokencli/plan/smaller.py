@@ -7,12 +7,15 @@ from tokencli.core import ModelInfo, Plan
 from tokencli.plan.memory import refusal
 
 SMALLEST_CONTEXT = 512
+SMALL_UBATCH = 128
 
 
 def smaller_plans(plan: Plan, info: ModelInfo) -> Iterator[tuple[str, Plan]]:
-    """Changes that make a plan smaller, the cheapest for the user first: the cache's type, then experts on the CPU, then the
-    context, then cache and context both.
+    """Changes that make a plan smaller, the cheapest for the user first: the micro-batch, the cache's type, then experts on the
+    CPU, then the context, then cache and context both.
     """
+    if plan.ubatch > SMALL_UBATCH:
+        yield f"--ubatch {SMALL_UBATCH}", dataclasses.replace(plan, ubatch=SMALL_UBATCH)
     can_quantise = plan.kv_type == "f16" and not refusal(info, "q8_0", plan.flash_attention)
     quantised = ("--kv-type q8_0", dataclasses.replace(plan, kv_type="q8_0")) if can_quantise else None
     if quantised:

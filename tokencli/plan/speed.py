@@ -67,6 +67,13 @@ def factor(new: Prediction, old: Prediction) -> float | None:
     return new.decode_tokens_per_second / old.decode_tokens_per_second
 
 
+def prefill_factor(new: Prediction, old: Prediction) -> float | None:
+    """How many times as fast it reads a prompt, None where one of them is not known."""
+    if not new.prefill_tokens_per_second or not old.prefill_tokens_per_second:
+        return None
+    return new.prefill_tokens_per_second / old.prefill_tokens_per_second
+
+
 def pass_seconds(
     plan: Plan, info: ModelInfo, machine: Machine, speeds: Speeds, *, depth: int = 0, rows: int = 1, seen: ModelInfo | None = None
 ) -> float | None:
@@ -188,11 +195,12 @@ def _experts_read(info: ModelInfo, rows: int) -> float:
 def _cache_bytes(plan: Plan, info: ModelInfo, blocks: range, depth: int) -> float:
     """Keys and values of `depth` tokens, and recurrent state read and written."""
     size, elements = KV_TYPES[plan.kv_type]
+    keys, values = info.key_widths, info.value_widths
     total = 0.0
     for block in blocks:
         window = info.sliding_window if info.sliding_layers[block] else None
         cells = min(depth, window) if window else depth
-        total += cells * (info.key_widths[block] + info.value_widths[block]) * size / elements
+        total += cells * (keys[block] + values[block]) * size / elements
         total += 2 * info.recurrent_bytes[block]
     return total
 

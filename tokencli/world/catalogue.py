@@ -20,7 +20,8 @@ PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 class Entry:
     """One alias: a file that a Python package carries, a repository of the hub with a quant, or a path.
 
-    `draft`: the alias of a draft partner. `bytes`: the size of the quant's file. `checked`: where repository and size were seen.
+    `draft`: the alias of a draft partner. `bytes`: the size of the quant's file. `active_share`: of them
+    what a token reads, of a mixture of experts. `checked`: where repository and size were seen.
     """
 
     alias: str
@@ -35,6 +36,7 @@ class Entry:
     for_what: str | None = None
     draft: str | None = None
     bytes: int | None = None
+    active_share: float | None = None
     checked: str | None = None
 
 

@@ -58,6 +58,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "kind": lambda value: value in ("cpu", "integrated", "gpu"),
     "headroom_share": lambda value: isinstance(value, float) and 0 <= value < 1,
     "context": _count,
+    "context_least": _count,
     "batch": _count,
     "ubatch": _count,
     "kv_type": lambda value: value in ("f16", "q8_0", "q4_0"),
