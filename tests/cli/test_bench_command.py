@@ -32,7 +32,7 @@ def test_every_answer_has_the_lengths_asked_for(tokencli: Tokencli, model: str) 
 
 def test_with_a_draft_both_ways_are_measured_in_turn(tokencli: Tokencli, tmp_path: Path, model: str) -> None:
     draft = str(tiny_models.write(tmp_path / "d.gguf", weight_type="Q8_0", eog=True))
-    found = json.loads(tokencli("bench", model, *SHORT, "--runs", "2", "--draft", draft, "--json").stdout)
+    found = json.loads(tokencli("bench", model, *SHORT, "--runs", "2", "--draft", draft, "--draft-tokens", "3", "--json").stdout)
     assert [run["arm"] for run in found["runs"]] == ["plain", "draft", "draft", "plain"]
     drafted = {run["arm"]: run["stats"]["drafted"] for run in found["runs"]}
     assert drafted["plain"] == 0

@@ -116,7 +116,9 @@ class TestWhatIsTold:
             (each.ratio.median for each in outcome.mattered), reverse=True
         )
         assert outcome.mattered
-        assert all(outcome.best.get(each.dial) == each.value for each in outcome.mattered)
+        changed = outcome.best.beside(START)
+        assert all(changed[each.dial] == each.value for each in outcome.mattered)
+        assert len({each.dial for each in outcome.mattered}) == len(outcome.mattered)
         assert {each.stage for each in trials} <= {"warm-up", "confirm", *(dial.name for dial in DIALS)}
 
     def test_gains_are_combined(self) -> None:

@@ -143,7 +143,8 @@ class Search:
 
     def outcome(self) -> Outcome:
         best, gain, confirmed = self._chosen()
-        kept = {each.dial: each for each in self._mattered if best.get(each.dial) == each.value}
+        changed = best.beside(self.start)
+        kept = {each.dial: each for each in self._mattered if changed.get(each.dial) == each.value}
         return Outcome(
             best=best,
             gain=gain,
