@@ -28,3 +28,10 @@ def lavapipe() -> str:
     if not devices:
         pytest.skip("llama.cpp lists no Vulkan device: a CPU build, or Mesa's lavapipe (mesa-vulkan-drivers) is not installed")
     return devices[0]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_works() -> None:
+    """A shell that starts the tests in the background has SIGINT ignored by all that they start, too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
