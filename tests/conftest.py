@@ -1,5 +1,6 @@
 """The software Vulkan device for all tests; says loudly what a run did not test: skipped must not look like passed."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
