@@ -4,6 +4,7 @@ The noise of a candidate is a function of (seed, position, token id) alone, so a
 same text. Knows numpy, no engine.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ def candidates(logits: Floats, sampling: Sampling) -> Candidates:
     if not math.isfinite(top):
         raise EngineError("the model's output is not a number", "the backend computes wrongly: try --gpu-layers 0")
     if sampling.temperature <= 0:
-        return Candidates(np.array((best,)), _CERTAIN)
+        return _certain(best)
     ids = _truncated(logits, top, sampling)
     scaled = (logits[ids].astype(np.float64) - top) / sampling.temperature
     return Candidates(ids, scaled - np.log(np.exp(scaled).sum()))
@@ -48,6 +49,12 @@ def candidates(logits: Floats, sampling: Sampling) -> Candidates:
 def probability(logits: Floats, token: int) -> float:
     """What the model itself gives a token, before any sampling: its share of the softmax."""
     return float(1 / np.exp(logits - logits[token]).sum(dtype=np.float64))
+
+
+@functools.lru_cache(maxsize=4096)
+def _certain(token: int) -> Candidates:
+    """Made once per token."""
+    return Candidates(np.array((token,)), _CERTAIN)
 
 
 def pick(choice: Candidates, seed: int, position: int) -> int:
