@@ -62,8 +62,8 @@ def test_a_known_machine_has_predicted_speeds_and_says_that_they_are_predicted(t
     assert {fix["change"]: fix["decode_factor"] for fix in decision["fixes"]}["--kv-type q8_0"] > 1
     lines = tokencli(*options).stdout.splitlines()
     (line,) = (line for line in lines if line.startswith("predicted: "))
-    for part in ("decode about ", ", prefill ", ", TTFT for 512 tokens "):
-        assert part in line
+    assert "decode about " in line
+    assert "prefill" not in line, "a model of 135 million weights does not keep a GPU busy: nobody knows"
     assert any(line.startswith("instead: all layers on the CPU") and "predicted decode about" in line for line in lines)
 
 

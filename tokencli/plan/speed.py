@@ -12,6 +12,7 @@ from tokencli.core import Device, Machine, ModelInfo, Plan, Prediction, Rates, S
 from tokencli.plan.memory import KV_TYPES, first_gpu_block
 
 PROMPT = 512  # tokens that a prediction's TTFT is for; decode is predicted behind them
+_LEAST_WEIGHTS = 900_000_000
 _FLOPS_PER_WEIGHT = 2  # a multiplication and an addition
 
 
@@ -45,11 +46,11 @@ def predict(
     """Speeds without the gain of a draft, whose acceptance nobody knows before it ran (`speculation_gain`).
 
     `seen`: the model without what its device refuses. Nothing is predicted of a bus whose bandwidth is not known, and no
-    prefill where arithmetic is not.
+    prefill where arithmetic is not, or where the model is so small that other costs than arithmetic decide.
     """
     prompt = min(prompt, plan.context)
     decode = pass_seconds(plan, info, machine, speeds, depth=prompt, seen=seen)
-    reading = prefill_seconds(plan, info, machine, speeds, prompt, seen=seen)
+    reading = prefill_seconds(plan, info, machine, speeds, prompt, seen=seen) if _fills_a_device(info) else None
     if decode is None and reading is None:
         return Prediction()
     return Prediction(
@@ -58,6 +59,11 @@ def predict(
         decode_tokens_per_second=_inverse(decode, 1),
         origin=speeds.origin,
     )
+
+
+def _fills_a_device(info: ModelInfo) -> bool:
+    """Whether its prefill is bound by arithmetic: of smaller models what is predicted came out several times too high."""
+    return (info.parameters or 0) >= _LEAST_WEIGHTS
 
 
 def factor(new: Prediction, old: Prediction) -> float | None:
