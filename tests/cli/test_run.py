@@ -81,7 +81,7 @@ def test_same_seed_same_text(tokencli: Tokencli) -> None:
         ((".", "hi"), 2, "holds 3 models"),
         (("smollm2-135m", "  "), 2, "the prompt is empty"),
         (("smollm2-135m",), 2, "the prompt is empty"),
-        ((), 2, "no MODEL is named; the best for this machine: "),
+        ((), 2, "no MODEL is named"),
         (("smollm2-135m", "hi", "--context", "-5"), 2, "--context -5 is out of range"),
         (("smollm2-135m", "hi", "--context", "many"), 2, "'--context'"),
         (("smollm2-135m", "hi", "--top-p", "1.5"), 2, "--top-p 1.5 is out of range"),
