@@ -196,6 +196,9 @@ def test_the_contexts_end_is_told_before_it_comes_and_when_it_does(start: Callab
     _, notes, done = told(chat.say("x" * 100))
     assert done.finish_reason == "length"
     assert notes[-1].startswith("the context of 256 tokens is full, the answer was cut: /clear begins anew")
+    chat.undo()
+    _, notes, _ = told(chat.say("y" * 100))
+    assert any("the answer was cut" in note for note in notes), "every time that it happens"
     with pytest.raises(DoesNotFit, match=r"the conversation has 2.. tokens, the context holds 256"):
         list(chat.say("More?"))
     assert chat.undo() == "More?"

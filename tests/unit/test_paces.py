@@ -40,4 +40,6 @@ def test_the_longest_unused_goes_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    Paces(tmp_path / "file" / "paces.json").keep("a", {})
+    paces = Paces(tmp_path / "file" / "paces.json")
+    paces.keep("a", {})
+    assert paces.find("a") is None

@@ -1,13 +1,13 @@
 """The story of `run`: wires what is found in the world to the pure decisions and to the engine. Prints nothing."""
 
-import contextlib
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tokencli.app.ladder import FAILURES, Ladder
-from tokencli.app.opened import Opened, opened
+from tokencli.app.opened import opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.told import once
 from tokencli.app.world import World, is_late, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
@@ -69,7 +69,7 @@ def run(question: Question, world: World) -> Iterator[Event]:
     told: set[str] = set()
     deadline: float | None = None
     while True:
-        result = yield from _once(opened(question.model, wishes, world, question.timeout, deadline=deadline), told)
+        result = yield from once(opened(question.model, wishes, world, question.timeout, deadline=deadline), told)
         deadline = result.deadline
         with result.engine as engine:
             try:
@@ -87,22 +87,6 @@ def run(question: Question, world: World) -> Iterator[Event]:
                     raise
                 yield Note(f"{failure.what}; the engine is started again{step.words}, and the answer goes on")
                 wishes = step.wishes
-
-
-def _once(events: Generator[Event, None, Opened], told: set[str]) -> Generator[Event, None, Opened]:
-    """The events without the notes in `told`, which grows."""
-    with contextlib.closing(events):
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                result: Opened = end.value
-                return result
-            if not isinstance(event, Note):
-                yield event
-            elif event.text not in told:
-                told.add(event.text)
-                yield event
 
 
 def _after(begun: Begun, event: Event) -> Begun:

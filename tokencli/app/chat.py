@@ -14,6 +14,7 @@ from tokencli.app.conversation import Conversation
 from tokencli.app.fitting import Fitting
 from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.templates import template_source
+from tokencli.app.told import once
 from tokencli.app.world import World, read_model
 from tokencli.core import Done, Event, Note, Plan, Sampling, Stats, Text, Thinking
 from tokencli.errors import UsageError
@@ -103,7 +104,7 @@ class Chat:
     def open(self) -> Iterator[Event]:
         """Plan and load, and take up the session's conversation where it has one."""
         yield from self._all_notes()
-        yield from self._said_once(self._engine.ready(self._conversation, self._settings))
+        yield from once(self._engine.ready(self._conversation, self._settings), self._told)
 
     def close(self) -> None:
         """Keep the engine's cache on disk for the next time and end the worker. Never raises."""
@@ -172,12 +173,12 @@ class Chat:
     def use_model(self, name: str) -> Iterator[Event]:
         """Go on with another model, the conversation kept. Where it cannot be had, the old one stays and the error is raised."""
         read_model(name, self._world, hollow=True)
-        yield from self._said_once(self._engine.switch(self._conversation, self._settings, model=name))
+        yield from once(self._engine.switch(self._conversation, self._settings, model=name), self._told)
         self._conversation.keep_model(name)
 
     def use_draft(self, name: str) -> Iterator[Event]:
         """Go on with another draft: auto, off, ngram or a model."""
-        yield from self._said_once(self._engine.switch(self._conversation, self._settings, draft=name))
+        yield from once(self._engine.switch(self._conversation, self._settings, draft=name), self._told)
 
     def load(self, name: str) -> Iterator[Event]:
         """Go on with a saved conversation."""
@@ -288,7 +289,7 @@ class Chat:
             ladder = Ladder()
             while True:
                 try:
-                    done = yield from self._said_once(self._attempt())
+                    done = yield from self._attempt()
                     break
                 except FAILURES as failure:
                     self._engine.drop()
@@ -296,16 +297,15 @@ class Chat:
                     if step is None:
                         raise
                     yield Note(f"{failure.what}; the engine is started again{step}, and the answer goes on")
-            assert done
             whole = done.finish_reason == "stop"
         finally:
             self._conversation.finish(cut=not whole)
         yield from self._all_notes()
         yield done
 
-    def _attempt(self) -> Iterator[Event]:
-        """From an engine that may have to be started to the Done that ends the answer."""
-        yield from self._engine.ready(self._conversation, self._settings)
+    def _attempt(self) -> Generator[Event, None, Done]:
+        """From an engine that may have to be started to the Done that ends the answer, which is returned."""
+        yield from once(self._engine.ready(self._conversation, self._settings), self._told)
         yield from self._all_notes()
         while True:
             yield from self._fitting.made_to_fit(self._engine, self._settings)
@@ -318,12 +318,11 @@ class Chat:
                     self._conversation.extend(event.kind, event.text)
                 yield event
             assert done
-            yield from (Note(note) for note in done.notes)
+            yield from once((Note(note) for note in done.notes), self._told)
             self._remember(done)
             if not self._fitting.goes_on_after(done, self._engine, self._settings):
                 yield from self._warning(done)
-                yield done
-                return
+                return done
 
     def _remember(self, done: Done) -> None:
         stats = done.stats
@@ -342,19 +341,6 @@ class Chat:
         elif self._used > _NEARLY_FULL * plan.context and not self._warned:
             self._warned = True
             yield Note(f"{self._used} of the context's {plan.context} tokens are used: {_AT_THE_END[self._settings.overflow]}")
-
-    def _said_once(self, events: Iterator[Event]) -> Generator[Event, None, Done | None]:
-        """The events without notes that were told before; the Done is returned instead."""
-        done = None
-        for event in events:
-            if isinstance(event, Done):
-                done = event
-            elif not isinstance(event, Note):
-                yield event
-            elif event.text not in self._told:
-                self._told.add(event.text)
-                yield event
-        return done
 
     def _all_notes(self) -> Iterator[Note]:
         while self._notes:

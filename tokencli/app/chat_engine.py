@@ -1,7 +1,7 @@
 """The engine of a chat: opened when it is needed, opened smaller when it failed, its cache kept on disk between runs."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class ChatEngine:
     def memory_bytes(self) -> int | None:
         return self._opened.engine.peak_bytes() if self._opened else None
 
-    def ready(self, conversation: Conversation, settings: ChatSettings) -> Iterator[Event]:
+    def ready(self, conversation: Conversation, settings: ChatSettings) -> Generator[Event]:
         """Have a model loaded, with what an earlier run computed of the conversation. Raises a TokencliError."""
         if self._opened:
             return
@@ -72,7 +72,7 @@ class ChatEngine:
 
     def switch(
         self, conversation: Conversation, settings: ChatSettings, model: str | None = None, draft: str | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Go on with another model or draft; where it cannot be loaded, what was there before is loaded with the next message."""
         before = self.model, self._asked, self._wishes
         self.keep_state(conversation)
@@ -111,7 +111,7 @@ class ChatEngine:
         session = conversation.session
         if not (self._opened and session and conversation.messages):
             return
-        with suppress(TokencliError):
+        with suppress(TokencliError, OSError):  # OSError: the model's file has gone meanwhile
             if self._state_bytes(self._opened.plan) <= self._store.states.room():
                 path = self._store.states.path_for_saving(session.id)
                 self._opened.engine.save_state(path)
