@@ -1,15 +1,17 @@
 """Answers from the real llama.cpp: text as the model's tokens say, ends where it should, the same for the same seed."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import tiny_vocabulary
 from tests.engine.conftest import answer, ask, load, plan_for
-from tokencli.core import Message, Model, Prefilling, Request, Sampling, Text
+from tokencli.app.measuring import timed
+from tokencli.core import Done, Event, Message, Model, Prefilling, Request, Sampling, Text
 from tokencli.engine.client import Engine
-from tokencli.errors import BadModelFile, DoesNotFit
+from tokencli.errors import BadModelFile, DoesNotFit, Interrupted
 from tokencli.world import gguf_file
 
 Scripted = Callable[..., Model]
@@ -158,6 +160,21 @@ def test_closing_early_cancels_and_the_engine_serves_on(scripted: Scripted) -> N
         next(event for event in events if isinstance(event, Text))
         events.close()
         assert answer(engine.generate(ask("hi", max_tokens=3)))[0] == "xxx"
+
+
+class _InterruptedAtTheEnd(Engine):
+    def generate(self, request: Request, timeout: float | None = None) -> Iterator[Event]:
+        for event in super().generate(request, timeout):
+            if isinstance(event, Done):
+                signal.raise_signal(signal.SIGINT)
+            yield event
+
+
+def test_an_interrupt_too_late_to_cut_an_answer_still_ends_a_measurement(scripted: Scripted) -> None:
+    with _InterruptedAtTheEnd() as engine:
+        load(engine, plan_for(scripted([b"x"], end=False)))
+        with pytest.raises(Interrupted):
+            timed(engine, ask("hi", max_tokens=3))
 
 
 def test_a_time_limit_keeps_what_was_written(scripted: Scripted) -> None:

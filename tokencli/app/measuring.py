@@ -68,13 +68,14 @@ def counted(engine: Engine) -> Callable[[str], int]:
 
 
 def timed(engine: Engine, request: Request, timeout: float | None = None) -> Answer:
-    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit, Interrupted for one cut by Ctrl-C."""
-    text = ""
+    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit; Interrupted where Ctrl-C came."""
+    text, done = "", None
     for event in engine.generate(request, timeout):
         if isinstance(event, Text):
             text += event.text
         elif isinstance(event, Done):
-            if event.finish_reason == "cancelled":
-                raise Interrupted("interrupted")
-            return Answer(event.stats, text, event.finish_reason == "timeout")
-    raise AssertionError("an answer ends with Done")
+            done = event
+    if engine.interrupted:
+        raise Interrupted("interrupted")
+    assert done, "an answer ends with Done"
+    return Answer(done.stats, text, done.finish_reason == "timeout")

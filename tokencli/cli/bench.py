@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokencli.cli import options
+from tokencli.cli.follow import follow
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Progress, placement, plan_json, stats_json
 
@@ -81,18 +82,15 @@ def _followed(steps: Any, terminal: Terminal, quiet: bool) -> "Report":
     from tokencli.app.bench import Ran
 
     progress = Progress(terminal, quiet=quiet)
-    try:
-        while True:
-            event = next(steps)
-            if isinstance(event, Ran):
-                progress.tell(f"{event.arm} {event.number}")
-            else:
-                progress.show(event)
-    except StopIteration as stop:
-        report: Report = stop.value
-        return report
-    finally:
-        progress.clear()
+
+    def show(event: Any) -> None:
+        if isinstance(event, Ran):
+            progress.tell(f"{event.arm} {event.number}")
+        else:
+            progress.show(event)
+
+    report: Report = follow(steps, show, progress.clear)
+    return report
 
 
 def report_lines(report: "Report") -> list[str]:

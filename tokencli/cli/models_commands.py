@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tokencli.cli import options
+from tokencli.cli.follow import follow
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Progress
 from tokencli.errors import Interrupted
@@ -109,13 +110,6 @@ def _world(terminal: Terminal, yes: bool) -> "World":
 def _followed(steps: "Generator[Event, None, T]", progress: Progress) -> T:
     """The result of the steps, what they tell being shown on the way."""
     try:
-        while True:
-            progress.show(next(steps))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return follow(steps, progress.show, progress.clear)
     except KeyboardInterrupt:  # anywhere but in the download, which says it itself
-        steps.close()
         raise Interrupted("interrupted", "the same command goes on where it stopped") from None
-    finally:
-        progress.clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokencli.cli import options
+from tokencli.cli.follow import follow
 from tokencli.cli.terminal import Terminal
 from tokencli.errors import UsageError
 
@@ -103,14 +104,8 @@ def _followed(steps: Any, terminal: Terminal, quiet: bool) -> "Result":
     from tokencli.cli.tune_view import TuneView
 
     view = TuneView(terminal, quiet=quiet)
-    try:
-        while True:
-            view.show(next(steps))
-    except StopIteration as stop:
-        result: Result = stop.value
-        return result
-    finally:
-        view.clear()
+    result: Result = follow(steps, view.show, view.clear)
+    return result
 
 
 def _show_result(result: "Result", world: "World", terminal: Terminal, as_json: bool) -> None:

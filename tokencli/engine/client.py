@@ -44,6 +44,7 @@ class Engine:
         self._doing = "starting"
         self._request = 0
         self._asked_to_end: float | None = None
+        self._interrupts = 0
         self._last_sign = time.monotonic()
         self._log: collections.deque[str] = collections.deque(maxlen=40)
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -73,6 +74,11 @@ class Engine:
     def crashed_in_first_decode(self) -> bool:
         """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
         return self._doing == "decoding the first token"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C came while the last answer was generated, also where it came too late to cut it."""
+        return self._interrupts > 0
 
     def peak_bytes(self) -> int | None:
         """Most memory that the worker's process has held so far; None where the system does not tell (only Linux does)."""
@@ -119,6 +125,7 @@ class Engine:
         After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
         """
         self._doing = "reading the prompt"
+        self._interrupts = 0
         with _on_interrupt(self._interrupted):
             for message in self._ask("generate", timeout=timeout, request=request):
                 if message["is"] == "Text":
@@ -193,6 +200,7 @@ class Engine:
 
     def _interrupted(self, *_signal: object) -> None:
         """Ctrl-C while generating, wherever the program is: the first asks for the end and waits, a second one ends all."""
+        self._interrupts += 1
         if self._asked_to_end is not None:
             raise KeyboardInterrupt
         self._ask_to_end("cancelled")
