@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llama_tools import Setting, speculate, speculative_simple
+from llama_tools import SPECULATIVE, Setting, speculate, tool
 from make_models import models
 from measure import interleaved, ratio
 from speculation_bench import CONTEXT, GREEDY, PARAGRAPH, THREADS, Answer, Arm, model_draft, plan_for, rendered
@@ -97,7 +97,7 @@ def _versus_plain(name: str, target: Path, draft: Draft, tokens: int, pairs: int
 
 def _versus_llama(tokens: int, pairs: int, kinds: dict[str, str]) -> None:
     """Against llama-speculative-simple at whichever of its fixed depths is the fastest for the prompt."""
-    paths, program = models(), speculative_simple()
+    paths, program = models(), tool(SPECULATIVE)
     print("the original as draft, auto / llama-speculative-simple at its best fixed depth [>= 0.95]")
     medians = []
     for kind, prompt in kinds.items():

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from llama_tools import Run, Setting, speculate, speculative_simple
+from llama_tools import SPECULATIVE, Run, Setting, speculate, tool
 from make_models import models
 from measure import interleaved, ratio
 
@@ -158,7 +158,7 @@ def against_llama(tokens: int, pairs: int) -> None:
     --spec-draft-p-min 0 --temp 0 --top-k 1 -t 2 -tb 2 -td 2 -tbd 2 -c 2048 -b 512 -ub 512 -n 112 --no-escape
     --log-colors off -lv 3 -f PROMPT
     """
-    paths, program, questions = models(), speculative_simple(), itertools.cycle(PROMPTS)
+    paths, program, questions = models(), tool(SPECULATIVE), itertools.cycle(PROMPTS)
     ours = Arm.load(plan_for(paths.target, model_draft(paths.original)), GREEDY, tokens, PROMPTS)
     theirs: list[Run] = []
 
