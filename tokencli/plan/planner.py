@@ -223,12 +223,19 @@ class Planner:
             seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
             return 1 / seconds if seconds else None
 
+        def compared(each: Plan, info: ModelInfo) -> float | None:
+            return decode(each, info) if both_known else None
+
+        whole = dataclasses.replace(plan, gpu_layers=plan.model.offloadable_layers, cpu_moe_layers=0)
+        none = dataclasses.replace(plan, device=None, backend="cpu", gpu_layers=0, cpu_moe_layers=0)
+        both_known = not plan.device or all(decode(each, self.target.info) for each in (whole, none))
+
         def allowed(each: Plan, speed: float | None) -> bool:
             if wishes.device is not None and plan.device and not each.device:  # a device that was named is kept, if it can be
                 return False
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
-        return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
+        return Search(budgets, self.dry_run, compared, seen, experts_wanted(wishes, self.target.info), allowed)
 
     def _least_context(self, plan: Plan) -> int:
         return next(each.context_least for each in self.profiles if each.name == plan.profile)
