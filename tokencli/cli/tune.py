@@ -37,7 +37,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be trie
 ListTuned = Annotated[bool, typer.Option("--list", help="List what is remembered and end.")]
 Forget = Annotated[
     str | None,
-    typer.Option("--forget", metavar="MODEL", help="Forget what is remembered of a model and end.", show_default=False),
+    typer.Option(
+        "--forget",
+        metavar="MODEL|calibration",
+        help="Forget what is remembered of a model, or of this computer's speed, and end.",
+        show_default=False,
+    ),
 ]
 
 
@@ -130,6 +135,7 @@ def _show_remembered(world: "World", forget: str | None, terminal: Terminal, as_
         terminal.stderr.write(f"{count} forgotten\n")
         return
     entries, faults = story.listed(world)
-    lines = [view.list_json(entries)] if as_json else view.list_lines(entries)
+    calibrations, more = story.calibrations(world)
+    lines = [view.list_json(entries, calibrations)] if as_json else view.list_lines(entries, calibrations)
     terminal.stdout.write("".join(f"{line}\n" for line in lines))
-    terminal.stderr.write("".join(f"note: {fault}\n" for fault in faults))
+    terminal.stderr.write("".join(f"note: {fault}\n" for fault in (*faults, *more)))

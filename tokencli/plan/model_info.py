@@ -135,8 +135,8 @@ def _by_type(header: Header, trunk: int, tied: bool, used: float) -> dict[str, f
     """What a decoded token reads, by tensor type: of the experts those used, of the input nothing (one row)."""
     found: dict[str, float] = {}
     for tensor in header.tensors:
-        place = place_of(tensor.name, header.architecture)
-        if (place == "input" and not (tied and tensor.name == "token_embd.weight")) or (isinstance(place, int) and place >= trunk):
+        place = "output" if tied and tensor.name == "token_embd.weight" else place_of(tensor.name, header.architecture)
+        if place == "input" or (isinstance(place, int) and place >= trunk):
             continue
         share = used if EXPERTS.search(tensor.name) else 1.0
         found[tensor.type] = found.get(tensor.type, 0.0) + share * tensor.bytes

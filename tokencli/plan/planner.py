@@ -124,7 +124,7 @@ class Planner:
             plan = self._on_device(plan, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
-        plan = _noted(plan, *self._read_again(plan, budgets))
+        plan = _noted(plan, *self._read_again(plan, budgets), *([self.speeds.note] if self.speeds and self.speeds.note else []))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
     def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
@@ -226,6 +226,7 @@ class Planner:
         def compared(each: Plan, info: ModelInfo) -> float | None:
             return decode(each, info) if both_known else None
 
+        # a CPU whose speed is known must not win over a device only because that one's is not
         whole = dataclasses.replace(plan, gpu_layers=plan.model.offloadable_layers, cpu_moe_layers=0)
         none = dataclasses.replace(plan, device=None, backend="cpu", gpu_layers=0, cpu_moe_layers=0)
         both_known = not plan.device or all(decode(each, self.target.info) for each in (whole, none))

@@ -127,7 +127,10 @@ def prefill_seconds(
     total = 0.0
     batch = replace(plan, threads=plan.batch_threads or plan.threads)
     for reads, side in _by_side(batch, info, machine, speeds, seen or info, tokens // 2, ubatch):
-        arithmetic, reading = _arithmetic_seconds(reads, side, info, ubatch, speeds.half_rows), _reading_seconds(reads, side, info)
+        arithmetic, reading = (
+            _arithmetic_seconds(reads, side, info, ubatch, speeds.half_rows),
+            _reading_seconds(reads, side, info),
+        )
         if arithmetic is None or reading is None:
             return None
         steps = reads.steps * _layer_seconds(side)
@@ -300,9 +303,9 @@ def _by_type(size: float, info: ModelInfo, speeds: Mapping[str, float]) -> float
 def _arithmetic_seconds(reads: Reads, side: _Side, info: ModelInfo, rows: int, half_rows: float = 0.0) -> float | None:
     """Per token of a pass over `rows`, the output not counted: a prompt needs it once. An expert gets its share of the rows."""
     experts = reads.experts / _experts_read(info, rows) * info.experts_share
-    weighted = reads.dense * _slowed(rows, half_rows) + experts * _slowed(rows * info.experts_share, half_rows)
     if side.measured and side.measured.prefill:
-        return _by_type(weighted, info, side.measured.prefill)
+        return _by_type(reads.dense + experts, info, side.measured.prefill)
+    weighted = reads.dense * _slowed(rows, half_rows) + experts * _slowed(rows * info.experts_share, half_rows)
     if not side.operations or not side.rates or not info.weights_per_byte:
         return None
     return _FLOPS_PER_WEIGHT * info.weights_per_byte * weighted / (side.operations * side.rates.prefill_share)

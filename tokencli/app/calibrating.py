@@ -1,0 +1,212 @@
+"""The end of `tune`: a few short runs, of the model and of yardsticks, from which the speed of any model here is predicted.
+
+Prints nothing. What the runs say is found in tune/calibrate.py; predictions are made in plan/speed.py.
+"""
+
+import dataclasses
+import datetime
+import statistics
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokencli.app.measuring import counted, request_of, text_of, timed
+from tokencli.app.remembered import this_computer
+from tokencli.app.world import World
+from tokencli.core import Device, Machine, ModelInfo, Note, Plan, Speeds, Stats
+from tokencli.engine.client import Engine
+from tokencli.errors import DoesNotFit, EngineError
+from tokencli.plan.model_info import model_info
+from tokencli.plan.speed import reads
+from tokencli.tune.calibrate import Fit, Run, fit
+from tokencli.world import gguf_file, tuned
+from tokencli.world.calibrated import Calibrated
+from tokencli.world.yardstick import NARROW, WIDE, Yardsticks, layers_for
+
+COMMON = ("Q8_0", "Q4_K", "Q6_K", "F16", "Q5_K", "Q4_0")  # types of most quants on offer
+_SHARE = 0.15  # of a tune's budget: types beyond the model's own are measured as long as that lasts
+_SIZES = {"cpu": 160 << 20, "integrated": 160 << 20}  # bytes of a yardstick: more than caches hold
+_LARGEST = 512 << 20
+_PROMPT, _DEEP, _TOKENS, _ANSWERS = 64, 512, 16, 3
+_DEEP_SECONDS = 1.0  # that the deeper prompt may take
+_LEAST_SPREAD, _SMALL = 0.02, 0.02
+_LONGEST = 60.0  # seconds for a yardstick to load, and for an answer
+_TAKES = 2  # times a yardstick's bytes: what has to be free
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A model in a worker that holds it as a plan has it, or will when it is asked for. `environment`: the worker's."""
+
+    engine: Callable[[], Engine]
+    plan: Plan
+    info: ModelInfo
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device as it is calibrated: with all of a model on it. `plan`: whose settings are used, in such an environment."""
+
+    device: Device
+    plan: Plan
+    environment: Mapping[str, str]
+
+    @property
+    def threads(self) -> int | None:
+        return self.plan.threads if self.device.kind == "cpu" else None
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        return self.device.id, self.threads
+
+    def plan_for(self, file: str, info: ModelInfo) -> Plan:
+        model = dataclasses.replace(self.plan.model, file=file, layers=info.layers, bytes=info.file_bytes)
+        layers = 0 if self.device.kind == "cpu" else model.offloadable_layers
+        return dataclasses.replace(self.plan, model=model, gpu_layers=layers, cpu_moe_layers=0, draft=None, context=_DEEP)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the runs on a device said."""
+
+    device: str
+    threads: int | None
+    fit: Fit
+
+
+Runs = Generator[Note, None, list[Run]]
+
+
+def calibrate(
+    own: Sequence[Own], machine: Machine, speeds: Speeds, budget: float, world: World
+) -> Generator[Note, None, tuple[Finding, ...]]:
+    """Measure each device that the plans use, and remember what was found. Raises EngineError, Interrupted, OSError."""
+    findings: list[Finding] = []
+    places = {place.key: place for each in own for place in _places(each, machine)}
+    for place in places.values():
+        runs = yield from _runs(place, own, machine, _SHARE * budget / len(places), world)
+        rates = speeds.rates.get(f"{place.device.backend}.{place.device.kind}")
+        layer = rates.layer_seconds if rates else 0.0
+        fitted = fit(runs, *place.key, layer, place.device.bandwidth_bytes_per_second)
+        findings.append(Finding(*place.key, fitted))
+    if entries := [_entry(each.fit, machine, world) for each in findings if each.fit.calibration]:
+        world.calibrations.put(entries)
+    return tuple(findings)
+
+
+# inside
+
+
+def _places(own: Own, machine: Machine) -> Iterator[Place]:
+    """The devices that a plan computes on."""
+    plan = own.plan
+    on_device = plan.device if plan.gpu_layers else None
+    on_host = not on_device or plan.cpu_moe_layers or plan.gpu_layers < plan.model.offloadable_layers
+    for device in machine.devices:
+        if device.id == on_device:
+            yield Place(device, plan, own.environment)
+        elif device.kind == "cpu" and on_host:
+            yield Place(device, dataclasses.replace(plan, device=None, backend="cpu", load_mode="auto"), own.environment)
+
+
+def _alone(plan: Plan, place: Place) -> bool:
+    """Whether all of the plan is computed there, as it is calibrated."""
+    if place.device.kind == "cpu":
+        return (not plan.device or not plan.gpu_layers) and plan.threads == place.threads
+    whole = plan.gpu_layers == plan.model.offloadable_layers and not plan.cpu_moe_layers
+    return plan.device == place.device.id and whole
+
+
+def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, world: World) -> Runs:
+    """The model before and after all else: a computer that slows down meanwhile does so for both."""
+    began, models = world.now(), [each for each in own if _alone(each.plan, place)]
+    yield Note(f"calibrating predictions for {place.device.id}: the model, then yardsticks of one tensor type each")
+    runs = [run for each in models for run in _of_model(each)]
+    size = _SIZES.get(place.device.kind, _LARGEST)
+    if machine.ram_available_bytes < _TAKES * size:
+        yield Note(f"no yardsticks: they need {_TAKES * size >> 20} MiB of free RAM")
+        return runs
+    types = _main_types(own[0].info)
+    needed = [*((name, WIDE) for name in types), (types[0], NARROW)]
+    with Yardsticks(world.cache) as yardsticks:
+        for name, shape in [*needed, *((name, WIDE) for name in COMMON if name not in types)]:
+            if (name, shape) not in needed and world.now() - began > seconds:
+                break
+            if shape == WIDE:
+                shape = dataclasses.replace(shape, layers=layers_for(name, shape, size))
+            try:
+                runs.append(_of_yardstick(place, name, yardsticks.make(name, shape), world))
+            except (EngineError, DoesNotFit) as error:
+                yield Note(f"the speed of {name} was not measured: {error.what}")
+    return runs + [run for each in models for run in _of_model(each)]
+
+
+def _main_types(info: ModelInfo) -> list[str]:
+    """The model's own tensor types, the largest part first, without norms and biases."""
+    total = sum(info.type_bytes.values())
+    return sorted(
+        (each for each, size in info.type_bytes.items() if size > 0.02 * total), key=lambda each: -info.type_bytes[each]
+    )
+
+
+def _of_yardstick(place: Place, name: str, file: Path, world: World) -> Run:
+    info = model_info(gguf_file.read_header(file))
+    plan = place.plan_for(str(file), info)
+    with world.engine(place.environment) as engine:
+        for _ in engine.load(plan, _LONGEST):
+            pass
+        return _run(f"a yardstick of {name}", Own(lambda: engine, plan, info), _PROMPT)
+
+
+def _of_model(own: Own) -> Iterator[Run]:
+    """Behind a short prompt, and behind one as deep as can be had in a second: what the cache costs is the difference."""
+    short = _run(own.plan.model.name, own, min(_PROMPT, own.plan.context // 4))
+    yield short
+    rate = short.prompt_tokens / (short.prompt_seconds or 1.0)
+    deep = min(_DEEP, own.plan.context - 2 * _TOKENS, int(_DEEP_SECONDS * rate))
+    if deep > 2 * short.prompt_tokens:
+        yield _run(own.plan.model.name, own, deep)
+
+
+def _run(name: str, own: Own, length: int) -> Run:
+    """The median of a few answers, after one that warms up. Raises EngineError where an answer cannot be measured."""
+    engine = own.engine()
+    request = dataclasses.replace(request_of(text_of(length, counted(engine)), _TOKENS), max_draft=0)
+    timed(engine, request, _LONGEST)
+    found = [timed(engine, request, _LONGEST).stats for _ in range(_ANSWERS)]
+    seconds = sorted(1 / each.decode_tokens_per_second for each in found if each.decode_tokens_per_second)
+    if len(seconds) < _ANSWERS:
+        raise EngineError(f"{name} gave answers too short to measure")
+    median = statistics.median(seconds)
+    host, device = reads(own.plan, own.info, own.info, found[0].prompt_tokens + _TOKENS // 2)
+    read = device if device.total else host
+    total = sum(own.info.type_bytes.values())
+    return Run(
+        name=name,
+        weights={each: size / total * read.weights for each, size in own.info.type_bytes.items()},
+        layers=read.steps,
+        seconds=median,
+        cache=read.cache,
+        spread=max(_LEAST_SPREAD, (seconds[-1] - seconds[0]) / median / 2),
+        prompt_tokens=found[0].prompt_tokens,
+        prompt_weights=read.dense + read.experts,
+        prompt_seconds=_prompt_seconds(found),
+    )
+
+
+def _prompt_seconds(found: Sequence[Stats]) -> float | None:
+    rates = [each.prefill_tokens_per_second for each in found if each.prefill_tokens_per_second]
+    return found[0].prompt_tokens / statistics.median(rates) if rates else None
+
+
+def _entry(fitted: Fit, machine: Machine, world: World) -> Calibrated:
+    assert fitted.calibration
+    return Calibrated(
+        build=tuned.this_build(),
+        computer=this_computer(world),
+        devices=tuned.stamp(machine.devices),
+        date=datetime.date.today().isoformat(),
+        calibration=fitted.calibration,
+        error=fitted.error,
+    )
