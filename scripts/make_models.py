@@ -29,7 +29,7 @@ BLOCKS = 30
 REPEATS = 4
 LEFT_OUT = (24, 25, 26)
 SILENCED = ("attn_output.weight", "ffn_down.weight")  # with these at zero a block adds nothing
-F16 = 1  # llama_ftype
+F16, Q8_0 = 1, 7  # llama_ftype
 
 
 class ModelsError(Exception):
@@ -76,14 +76,14 @@ def weak_draft_blocks() -> list[Block]:
 def _make(paths: Paths) -> None:
     _check_disk(paths.target.parent)
     if not paths.weak_draft.exists():
-        with _written(paths.weak_draft, "the weak draft, without three blocks") as partial:
+        with written(paths.weak_draft, "the weak draft, without three blocks") as partial:
             rebuild(paths.original, partial, weak_draft_blocks())
     if not paths.target.exists():
         padded = paths.target.with_name("padded-q4_1.gguf")
-        with _written(padded, f"the target, {REPEATS * BLOCKS} blocks") as partial:
+        with written(padded, f"the target, {REPEATS * BLOCKS} blocks") as partial:
             rebuild(paths.original, partial, target_blocks())
-        with _written(paths.target, "the target in F16") as partial:
-            _quantize_apart(padded, partial)
+        with written(paths.target, "the target in F16") as partial:
+            quantize_apart(padded, partial)
         padded.unlink()
 
 
@@ -97,7 +97,7 @@ def _check_disk(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _written(path: Path, what: str) -> Iterator[Path]:
+def written(path: Path, what: str) -> Iterator[Path]:
     """A path to write to, which takes its real name when all is well: a file of that name is always whole."""
     say(f"making {what} ...")
     start = time.monotonic()
@@ -136,20 +136,20 @@ def rebuild(source: Path, destination: Path, blocks: Sequence[Block]) -> None:
     writer.close()
 
 
-def _quantize_apart(source: Path, destination: Path) -> None:
+def quantize_apart(source: Path, destination: Path, file_type: int = F16) -> None:
     """In a process of its own: native code may crash."""
-    command = [sys.executable, __file__, "--quantize", str(source), str(destination)]
+    command = [sys.executable, __file__, "--quantize", str(source), str(destination), str(file_type)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise ModelsError(f"llama_model_quantize ended with {done.returncode}: {(lines or ['it said nothing'])[-1]}")
 
 
-def _quantize(source: str, destination: str) -> int:
+def _quantize(source: str, destination: str, file_type: str) -> int:
     import llama_cpp
 
     parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.ftype, parameters.allow_requantize = F16, True
+    parameters.ftype, parameters.allow_requantize = int(file_type), True
     return int(llama_cpp.llama_model_quantize(source.encode(), destination.encode(), ctypes.byref(parameters)))
 
 

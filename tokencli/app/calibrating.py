@@ -27,10 +27,11 @@ COMMON = ("Q8_0", "Q4_K", "Q6_K", "F16", "Q5_K", "Q4_0")  # types of most quants
 _SHARE = 0.15  # of a tune's budget: types beyond the model's own are measured as long as that lasts
 _SIZES = {"cpu": 160 << 20, "integrated": 160 << 20}  # bytes of a yardstick: more than caches hold
 _LARGEST = 512 << 20
-_PROMPT, _DEEP, _TOKENS, _ANSWERS = 64, 512, 16, 3
-_DEEP_SECONDS = 1.0  # that the deeper prompt may take
+_PROMPT, _DEEP, _TOKENS, _ANSWERS = 48, 512, 16, 4
+_DEEP_SECONDS = 3.0  # that the deeper prompt may take
 _LEAST_SPREAD, _SMALL = 0.02, 0.02
 _LONGEST = 60.0  # seconds for a yardstick to load, and for an answer
+_LEAST = 20 << 20  # a smaller model's token is mostly what every token costs besides
 _TAKES = 2  # times a yardstick's bytes: what has to be free
 
 
@@ -120,9 +121,10 @@ def _alone(plan: Plan, place: Place) -> bool:
 
 def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, world: World) -> Runs:
     """The model before and after all else: a computer that slows down meanwhile does so for both."""
-    began, models = world.now(), [each for each in own if _alone(each.plan, place)]
+    began = world.now()
+    models = [each for each in own if _alone(each.plan, place) and each.info.weight_bytes > _LEAST]
     yield Note(f"calibrating predictions for {place.device.id}: the model, then yardsticks of one tensor type each")
-    runs = [run for each in models for run in _of_model(each)]
+    runs = [run for each in models for run in (_run(each, _PROMPT), *_deep(each))]
     size = _SIZES.get(place.device.kind, _LARGEST)
     if machine.ram_available_bytes < _TAKES * size:
         yield Note(f"no yardsticks: they need {_TAKES * size >> 20} MiB of free RAM")
@@ -139,7 +141,7 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
                 runs.append(_of_yardstick(place, name, yardsticks.make(name, shape), world))
             except (EngineError, DoesNotFit) as error:
                 yield Note(f"the speed of {name} was not measured: {error.what}")
-    return runs + [run for each in models for run in _of_model(each)]
+    return runs + [_run(each, _PROMPT) for each in models]
 
 
 def _main_types(info: ModelInfo) -> list[str]:
@@ -156,29 +158,23 @@ def _of_yardstick(place: Place, name: str, file: Path, world: World) -> Run:
     with world.engine(place.environment) as engine:
         for _ in engine.load(plan, _LONGEST):
             pass
-        return _run(f"a yardstick of {name}", Own(lambda: engine, plan, info), _PROMPT)
+        return dataclasses.replace(_run(Own(lambda: engine, plan, info), _PROMPT), name=f"a yardstick of {name}")
 
 
-def _of_model(own: Own) -> Iterator[Run]:
-    """Behind a short prompt, and behind one as deep as can be had in a second: what the cache costs is the difference."""
-    short = _run(own.plan.model.name, own, min(_PROMPT, own.plan.context // 4))
-    yield short
-    rate = short.prompt_tokens / (short.prompt_seconds or 1.0)
+def _deep(own: Own) -> Iterator[Run]:
+    """Behind a prompt as deep as can be read in a few seconds, once: what the cache costs is the difference."""
+    rate = _answers(own, _PROMPT, 1)[0].prefill_tokens_per_second or 0.0
     deep = min(_DEEP, own.plan.context - 2 * _TOKENS, int(_DEEP_SECONDS * rate))
-    if deep > 2 * short.prompt_tokens:
-        yield _run(own.plan.model.name, own, deep)
+    if deep > 2 * _PROMPT:
+        yield dataclasses.replace(_run(own, deep, reuse=True), prompt_seconds=None)
 
 
-def _run(name: str, own: Own, length: int) -> Run:
-    """The median of a few answers, after one that warms up. Raises EngineError where an answer cannot be measured."""
-    engine = own.engine()
-    request = dataclasses.replace(request_of(text_of(length, counted(engine)), _TOKENS), max_draft=0)
-    timed(engine, request, _LONGEST)
-    found = [timed(engine, request, _LONGEST).stats for _ in range(_ANSWERS)]
-    seconds = sorted(1 / each.decode_tokens_per_second for each in found if each.decode_tokens_per_second)
+def _run(own: Own, length: int, reuse: bool = False) -> Run:
+    """The quickest of a few answers: what else runs only slows. Raises EngineError where they cannot be measured."""
+    name, found = own.plan.model.name, _answers(own, min(length, own.plan.context - 2 * _TOKENS), _ANSWERS, reuse)
+    seconds = sorted(each.itl_ms.p50 / 1000 for each in found if each.itl_ms)
     if len(seconds) < _ANSWERS:
         raise EngineError(f"{name} gave answers too short to measure")
-    median = statistics.median(seconds)
     host, device = reads(own.plan, own.info, own.info, found[0].prompt_tokens + _TOKENS // 2)
     read = device if device.total else host
     total = sum(own.info.type_bytes.values())
@@ -186,18 +182,27 @@ def _run(name: str, own: Own, length: int) -> Run:
         name=name,
         weights={each: size / total * read.weights for each, size in own.info.type_bytes.items()},
         layers=read.steps,
-        seconds=median,
+        seconds=seconds[0],
         cache=read.cache,
-        spread=max(_LEAST_SPREAD, (seconds[-1] - seconds[0]) / median / 2),
+        spread=max(_LEAST_SPREAD, statistics.median(seconds) / seconds[0] - 1),
         prompt_tokens=found[0].prompt_tokens,
         prompt_weights=read.dense + read.experts,
         prompt_seconds=_prompt_seconds(found),
     )
 
 
+def _answers(own: Own, length: int, count: int, reuse: bool = False) -> list[Stats]:
+    """After one that warms up. `reuse`: the prompt is read only once."""
+    engine = own.engine()
+    asked = request_of(text_of(length, counted(engine)), _TOKENS)
+    request = dataclasses.replace(asked, max_draft=0, reuse=reuse)
+    timed(engine, dataclasses.replace(request, max_tokens=2), _LONGEST)
+    return [timed(engine, request, _LONGEST).stats for _ in range(count)]
+
+
 def _prompt_seconds(found: Sequence[Stats]) -> float | None:
     rates = [each.prefill_tokens_per_second for each in found if each.prefill_tokens_per_second]
-    return found[0].prompt_tokens / statistics.median(rates) if rates else None
+    return found[0].prompt_tokens / max(rates) if rates else None
 
 
 def _entry(fitted: Fit, machine: Machine, world: World) -> Calibrated:

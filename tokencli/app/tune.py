@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.calibrated import CALIBRATION
-from tokencli.app.calibrated import calibrations as calibrations
 from tokencli.app.calibrating import Finding, Own, calibrate
 from tokencli.app.fetch import at_hand
 from tokencli.app.isolation import MODES, started

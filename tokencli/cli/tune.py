@@ -126,6 +126,7 @@ def _show_result(result: "Result", world: "World", terminal: Terminal, as_json: 
 
 def _show_remembered(world: "World", forget: str | None, terminal: Terminal, as_json: bool) -> None:
     from tokencli.app import tune as story
+    from tokencli.app.calibrated import calibrations
     from tokencli.cli import tune_view as view
 
     if forget is not None:
@@ -135,7 +136,7 @@ def _show_remembered(world: "World", forget: str | None, terminal: Terminal, as_
         terminal.stderr.write(f"{count} forgotten\n")
         return
     entries, faults = story.listed(world)
-    calibrations, more = story.calibrations(world)
-    lines = [view.list_json(entries, calibrations)] if as_json else view.list_lines(entries, calibrations)
+    speeds, more = calibrations(world)
+    lines = [view.list_json(entries, speeds)] if as_json else view.list_lines(entries, speeds)
     terminal.stdout.write("".join(f"{line}\n" for line in lines))
     terminal.stderr.write("".join(f"note: {fault}\n" for fault in (*faults, *more)))

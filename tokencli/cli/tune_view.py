@@ -165,7 +165,7 @@ def list_lines(
 
 
 def list_json(entries: Iterable[tuple[Entry, str | None]], calibrations: Iterable[tuple[Calibrated, str | None]] = ()) -> str:
-    both = {"tuned": entries, "calibrated": calibrations}
+    both: dict[str, Iterable[tuple[Any, str | None]]] = {"tuned": entries, "calibrated": calibrations}
     found = {key: [{**dataclasses.asdict(each), "not_used": stale} for each, stale in pairs] for key, pairs in both.items()}
     return json.dumps(found, ensure_ascii=False)
 

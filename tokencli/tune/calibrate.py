@@ -15,6 +15,8 @@ LAYER, CACHE = "the cost of a layer", "the speed of the cache"
 _SMALL = 0.02  # of a run's bytes: norms and biases, which go with its largest type
 _TOLD = 0.5  # standard error of a constant over its value: more says nothing
 _DETERMINED = 1e-6
+_PASSES, _USUAL = 20, 2.0  # times its noise that a run may lie above the others
+_DISTURBED, _CONTRADICTION = 0.15, 0.3
 _ABOVE = 1.1  # times the nominal bandwidth: data sheets and clocks are not that exact
 
 
@@ -69,7 +71,7 @@ def fit(runs: Sequence[Run], device: str, threads: int | None, layer_seconds: fl
         cache=1 / found[CACHE] if CACHE in found else None,
         prefill=dict(_prefill(kept, found.get(LAYER, layer_seconds), decode, refused)),
     )
-    return Fit(calibration, tuple(refused), _error(kept, calibration))
+    return _checked(kept, calibration, refused)
 
 
 def seconds_of(run: Run, calibration: Calibration) -> float | None:
@@ -114,20 +116,25 @@ class _Solving:
         return {}
 
     def _once(self, unknowns: Sequence[str], fixed: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
-        """The solution, and what is wrong with which unknown."""
+        """The solution, and what is wrong with which unknown. Other work only ever slows: a run far above counts for less."""
         import numpy as np
 
-        weight = np.array([1 / (run.seconds * run.spread) for run in self.runs])
-        rows = np.array([[_amount(run, name) for name in unknowns] for run in self.runs]) * weight[:, None]
+        amounts = np.array([[_amount(run, name) for name in unknowns] for run in self.runs])
         known = np.array([sum(_amount(run, name) * value for name, value in fixed.items()) for run in self.runs])
-        aim = (np.array([run.seconds for run in self.runs]) - known) * weight
-        scale = np.linalg.norm(rows, axis=0)
-        scale[scale == 0] = 1.0
+        seconds = np.array([run.seconds for run in self.runs])
+        noise = seconds * np.array([run.spread for run in self.runs])
+        far = np.ones(len(self.runs))
+        for _ in range(_PASSES):
+            rows = amounts / (noise * far)[:, None]
+            scale = np.linalg.norm(rows, axis=0)
+            scale[scale == 0] = 1.0
+            inverse = np.linalg.pinv(rows / scale, rcond=_DETERMINED)
+            found = inverse @ ((seconds - known) / (noise * far)) / scale
+            far = np.maximum(1.0, (seconds - known - amounts @ found) / noise / _USUAL)
+        errors = np.linalg.norm(inverse, axis=1) / scale
         _, sizes, axes = np.linalg.svd(rows / scale)
-        sizes = np.concatenate([sizes, np.zeros(len(unknowns) - len(sizes))])
+        sizes = np.concatenate([sizes, np.zeros(len(unknowns) - len(sizes))]) if len(sizes) < len(unknowns) else sizes
         blind = axes[sizes <= _DETERMINED * sizes[0]]
-        inverse = np.linalg.pinv(rows / scale, rcond=_DETERMINED)
-        found, errors = inverse @ aim / scale, np.linalg.norm(inverse, axis=1) / scale
         wrong = {}
         for index, name in enumerate(unknowns):
             if len(blind) and np.abs(blind[:, index]).max() > _DETERMINED:
@@ -176,9 +183,16 @@ def _prefill(runs: Sequence[Run], layer: float, types: Mapping[str, float], refu
             refused.append(f"the speed of {name} in a prompt: {speed:.2g} bytes times tokens a second is impossible")
 
 
-def _error(runs: Sequence[Run], calibration: Calibration) -> float | None:
-    distances = [abs(seconds / run.seconds - 1) for run in runs if (seconds := seconds_of(run, calibration))]
-    return max(distances, default=None)
+def _checked(runs: Sequence[Run], calibration: Calibration, refused: list[str]) -> Fit:
+    """With its error; without a calibration where the runs contradict each other. Those that other work slowed are told."""
+    meant = [(run, run.seconds / seconds - 1) for run in runs if (seconds := seconds_of(run, calibration))]
+    slowed = [(run, above) for run, above in meant if above > _DISTURBED]
+    error = max((abs(above) for _, above in meant if above <= _DISTURBED), default=None)
+    refused += [f"the run of {run.name}: {above:.0%} slower than the others say" for run, above in slowed]
+    if len(slowed) > len(meant) / 3 or (error or 0.0) > _CONTRADICTION:
+        refused.append("all of it: these runs contradict each other, as they do beside other work")
+        return Fit(None, tuple(refused), error)
+    return Fit(calibration, tuple(refused), error)
 
 
 def _giga(speed: float) -> str:
