@@ -248,6 +248,19 @@ def test_a_type_without_a_kernel_stays_off_the_device_and_says_so() -> None:
     assert own.plan(Wishes(gpu_layers=10)).gpu_layers == 10
 
 
+def test_a_cpu_whose_speed_alone_is_known_does_not_win_for_that() -> None:
+    """A real computer: `doctor` has measured its memory, nothing tells its card's."""
+    known = read_snapshot("cuda-6gb-16gb", data_folder())
+    blind = tuple(dataclasses.replace(each, bandwidth_bytes_per_second=None) for each in known.devices)
+    here = dataclasses.replace(known, devices=blind, memory_bandwidth=60_000_000_000)
+    small = dataclasses.replace(EIGHT_B, offered=())
+    own = planner(small, here)
+    there = own.plan(Wishes())
+    assert own.plan(Wishes(device="cpu")).predicted.decode_tokens_per_second
+    without = dataclasses.replace(here, memory_bandwidth=None)
+    assert (there.device, there.gpu_layers) == ("CUDA0", planner(small, without).plan(Wishes()).gpu_layers)
+
+
 # Questions
 
 
