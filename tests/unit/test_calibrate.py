@@ -148,3 +148,22 @@ def test_no_runs_are_no_calibration() -> None:
 def test_numpy_is_loaded_only_to_fit() -> None:
     code = "import sys, tokencli.tune.calibrate; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_run_that_other_work_slowed_counts_for_little_and_is_told() -> None:
+    for seed in range(50):
+        *given, short, deep = runs(0.03, seed)
+        slowed = dataclasses.replace(short, name="slowed", seconds=2.5 * short.seconds)
+        found = fitted(*given, short, deep, slowed)
+        assert found.calibration
+        assert [each.split(":")[0] for each in found.refused] == ["the run of slowed"]
+        other = run("other", {"Q8_0": 258 * MB}, 60)
+        assert seconds_of(other, found.calibration) == pytest.approx(other.seconds, rel=0.15)
+
+
+def test_runs_that_contradict_each_other_are_no_calibration() -> None:
+    own = [dataclasses.replace(run("own", {"F16": 269 * MB}, 30)) for _ in range(2)]
+    slow = [dataclasses.replace(each, seconds=3 * each.seconds) for each in own]
+    found = fitted(*own, *slow)
+    assert found.calibration is None
+    assert found.refused[-1] == "all of it: these runs contradict each other, as they do beside other work"

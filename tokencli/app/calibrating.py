@@ -129,8 +129,8 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
     if machine.ram_available_bytes < _TAKES * size:
         yield Note(f"no yardsticks: they need {_TAKES * size >> 20} MiB of free RAM")
         return runs
-    types = _main_types(own[0].info)
-    needed = [*((name, WIDE) for name in types), (types[0], NARROW)]
+    types = list(dict.fromkeys((*_main_types(own[0].info), COMMON[0])))
+    needed = [*((name, WIDE) for name in types), (COMMON[0], NARROW)]
     with Yardsticks(world.cache) as yardsticks:
         for name, shape in [*needed, *((name, WIDE) for name in COMMON if name not in types)]:
             if (name, shape) not in needed and world.now() - began > seconds:

@@ -15,8 +15,8 @@ LAYER, CACHE = "the cost of a layer", "the speed of the cache"
 _SMALL = 0.02  # of a run's bytes: norms and biases, which go with its largest type
 _TOLD = 0.5  # standard error of a constant over its value: more says nothing
 _DETERMINED = 1e-6
-_PASSES, _USUAL = 20, 2.0  # times its noise that a run may lie above the others
-_DISTURBED, _CONTRADICTION = 0.15, 0.3
+_PASSES, _DISBELIEF = 20, 4
+_DISTURBED, _CONTRADICTION = 0.35, 0.3  # of a run above and below what all say: models alone differ by some 20 %
 _ABOVE = 1.1  # times the nominal bandwidth: data sheets and clocks are not that exact
 
 
@@ -130,7 +130,8 @@ class _Solving:
             scale[scale == 0] = 1.0
             inverse = np.linalg.pinv(rows / scale, rcond=_DETERMINED)
             found = inverse @ ((seconds - known) / (noise * far)) / scale
-            far = np.maximum(1.0, (seconds - known - amounts @ found) / noise / _USUAL)
+            above = seconds / np.maximum(known + amounts @ found, _DETERMINED * seconds) - 1
+            far = np.maximum(1.0, above / _DISTURBED) ** _DISBELIEF
         errors = np.linalg.norm(inverse, axis=1) / scale
         _, sizes, axes = np.linalg.svd(rows / scale)
         sizes = np.concatenate([sizes, np.zeros(len(unknowns) - len(sizes))]) if len(sizes) < len(unknowns) else sizes
