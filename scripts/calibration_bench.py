@@ -40,7 +40,7 @@ def calibration(
         predicted = {name: plan(str(file), wishes, None, world).plan.predicted for name, file in models.items()}
     untuned = World(tuned_file=TunedFile(Path(folder) / "none"))
     measured = _measured(models, wishes, untuned, rounds)
-    print(f"\n| model ({tuned} was tuned) | predicted | from | measured | predicted / measured|")
+    print(f"\n| model ({tuned} was tuned) | predicted | from | measured | predicted / measured |")
     print("|---|---|---|---|---|")
     for name, decode in measured.items():
         known, middle = predicted[name], statistics.median(decode)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.test_app import PLAN
 from tests.unit.test_tuned_file import ENTRY
-from tokencli.app.calibrating import Finding
+from tokencli.app.calibrating import Learned
 from tokencli.app.tune import Matrix, Result, Task, Tried
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.tune import budget_seconds
@@ -144,13 +144,13 @@ def test_other_budgets_are_refused(text: str) -> None:
 def test_what_was_calibrated_is_told_with_what_was_not() -> None:
     found = Calibration("CPU", 2, {"Q4_1": 17.5e9, "F16": 28e9}, 25e-6)
     fits = Fit(found, ("the speed of the cache: too small",), 0.07), Fit(None, ("all of it: busy",))
-    result = dataclasses.replace(RESULT, calibrations=tuple(Finding("CPU", 2, fit) for fit in fits))
+    result = dataclasses.replace(RESULT, calibrations=tuple(Learned("CPU", 2, fit) for fit in fits))
     lines = result_lines(result, "tuned.toml")
     assert (
         "  predictions are calibrated for CPU, 2 threads, at most 7% off in these runs: F16 28.0 GB/s, Q4_1 17.5 GB/s, "
         "25 us a layer" in lines
     )
-    assert "    not told: the speed of the cache: too small" in lines
+    assert "    left out: the speed of the cache: too small" in lines
     assert lines[lines.index("  CPU, 2 threads: predictions are not calibrated") + 1] == "    all of it: busy"
     assert json.loads(result_json(result, ""))["calibrations"][0]["fit"]["calibration"]["decode"]["F16"] == 28e9
 

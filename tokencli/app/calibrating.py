@@ -29,6 +29,7 @@ _SIZES = {"cpu": 160 << 20, "integrated": 160 << 20}  # bytes of a yardstick: mo
 _LARGEST = 512 << 20
 _PROMPT, _DEEP, _TOKENS, _ANSWERS = 48, 512, 16, 4
 _DEEP_SECONDS = 3.0  # that the deeper prompt may take
+_RUN_SECONDS = 4.0  # after which the answers of a run are enough
 _LEAST_SPREAD, _SMALL = 0.02, 0.02
 _LONGEST = 60.0  # seconds for a yardstick to load, and for an answer
 _LEAST = 20 << 20  # a smaller model's token is mostly what every token costs besides
@@ -68,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Learned:
     """What the runs on a device said."""
 
     device: str
@@ -81,19 +82,19 @@ Runs = Generator[Note, None, list[Run]]
 
 def calibrate(
     own: Sequence[Own], machine: Machine, speeds: Speeds, budget: float, world: World
-) -> Generator[Note, None, tuple[Finding, ...]]:
+) -> Generator[Note, None, tuple[Learned, ...]]:
     """Measure each device that the plans use, and remember what was found. Raises EngineError, Interrupted, OSError."""
-    findings: list[Finding] = []
+    learned: list[Learned] = []
     places = {place.key: place for each in own for place in _places(each, machine)}
     for place in places.values():
         runs = yield from _runs(place, own, machine, _SHARE * budget / len(places), world)
         rates = speeds.rates.get(f"{place.device.backend}.{place.device.kind}")
         layer = rates.layer_seconds if rates else 0.0
         fitted = fit(runs, *place.key, layer, place.device.bandwidth_bytes_per_second)
-        findings.append(Finding(*place.key, fitted))
-    if entries := [_entry(each.fit, machine, world) for each in findings if each.fit.calibration]:
+        learned.append(Learned(*place.key, fitted))
+    if entries := [_entry(each.fit, machine, world) for each in learned if each.fit.calibration]:
         world.calibrations.put(entries)
-    return tuple(findings)
+    return tuple(learned)
 
 
 # inside
@@ -124,7 +125,7 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
     began = world.now()
     models = [each for each in own if _alone(each.plan, place) and each.info.weight_bytes > _LEAST]
     yield Note(f"calibrating predictions for {place.device.id}: the model, then yardsticks of one tensor type each")
-    runs = [run for each in models for run in (_run(each, _PROMPT), *_deep(each))]
+    runs = [run for each in models for run in _of_model(each, world.now)]
     size = _SIZES.get(place.device.kind, _LARGEST)
     if machine.ram_available_bytes < _TAKES * size:
         yield Note(f"no yardsticks: they need {_TAKES * size >> 20} MiB of free RAM")
@@ -141,7 +142,7 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
                 runs.append(_of_yardstick(place, name, yardsticks.make(name, shape), world))
             except (EngineError, DoesNotFit) as error:
                 yield Note(f"the speed of {name} was not measured: {error.what}")
-    return runs + [_run(each, _PROMPT) for each in models]
+    return runs + [_run(each, _PROMPT, world.now) for each in models]
 
 
 def _main_types(info: ModelInfo) -> list[str]:
@@ -158,28 +159,32 @@ def _of_yardstick(place: Place, name: str, file: Path, world: World) -> Run:
     with world.engine(place.environment) as engine:
         for _ in engine.load(plan, _LONGEST):
             pass
-        return dataclasses.replace(_run(Own(lambda: engine, plan, info), _PROMPT), name=f"a yardstick of {name}")
+        return dataclasses.replace(_run(Own(lambda: engine, plan, info), _PROMPT, world.now), name=f"a yardstick of {name}")
 
 
-def _deep(own: Own) -> Iterator[Run]:
-    """Behind a prompt as deep as can be read in a few seconds, once: what the cache costs is the difference."""
-    rate = _answers(own, _PROMPT, 1)[0].prefill_tokens_per_second or 0.0
+def _of_model(own: Own, now: Callable[[], float]) -> Iterator[Run]:
+    """Behind a short prompt, and behind one as deep as can be read in a few seconds, once: what the cache costs is the
+    difference.
+    """
+    short = _run(own, _PROMPT, now)
+    yield short
+    rate = short.prompt_tokens / short.prompt_seconds if short.prompt_seconds else 0.0
     deep = min(_DEEP, own.plan.context - 2 * _TOKENS, int(_DEEP_SECONDS * rate))
     if deep > 2 * _PROMPT:
-        yield dataclasses.replace(_run(own, deep, reuse=True), prompt_seconds=None)
+        yield dataclasses.replace(_run(own, deep, now, reuse=True), prompt_seconds=None)
 
 
-def _run(own: Own, length: int, reuse: bool = False) -> Run:
+def _run(own: Own, length: int, now: Callable[[], float], reuse: bool = False) -> Run:
     """The quickest of a few answers: what else runs only slows. Raises EngineError where they cannot be measured."""
-    name, found = own.plan.model.name, _answers(own, min(length, own.plan.context - 2 * _TOKENS), _ANSWERS, reuse)
+    found = _answers(own, min(length, own.plan.context - 2 * _TOKENS), now, reuse)
     seconds = sorted(each.itl_ms.p50 / 1000 for each in found if each.itl_ms)
-    if len(seconds) < _ANSWERS:
-        raise EngineError(f"{name} gave answers too short to measure")
+    if not seconds:
+        raise EngineError("its answers were too short to measure")
     host, device = reads(own.plan, own.info, own.info, found[0].prompt_tokens + _TOKENS // 2)
     read = device if device.total else host
     total = sum(own.info.type_bytes.values())
     return Run(
-        name=name,
+        name="the model",
         weights={each: size / total * read.weights for each, size in own.info.type_bytes.items()},
         layers=read.steps,
         seconds=seconds[0],
@@ -191,13 +196,16 @@ def _run(own: Own, length: int, reuse: bool = False) -> Run:
     )
 
 
-def _answers(own: Own, length: int, count: int, reuse: bool = False) -> list[Stats]:
+def _answers(own: Own, length: int, now: Callable[[], float], reuse: bool) -> list[Stats]:
     """After one that warms up. `reuse`: the prompt is read only once."""
     engine = own.engine()
     asked = request_of(text_of(length, counted(engine)), _TOKENS)
     request = dataclasses.replace(asked, max_draft=0, reuse=reuse)
     timed(engine, dataclasses.replace(request, max_tokens=2), _LONGEST)
-    return [timed(engine, request, _LONGEST).stats for _ in range(count)]
+    began, found = now(), [timed(engine, request, _LONGEST).stats]
+    while len(found) < _ANSWERS and now() - began < _RUN_SECONDS:
+        found.append(timed(engine, request, _LONGEST).stats)
+    return found
 
 
 def _prompt_seconds(found: Sequence[Stats]) -> float | None:

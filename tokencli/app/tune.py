@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.calibrated import CALIBRATION
-from tokencli.app.calibrating import Finding, Own, calibrate
+from tokencli.app.calibrating import Learned, Own, calibrate
 from tokencli.app.fetch import at_hand
 from tokencli.app.isolation import MODES, started
 from tokencli.app.measuring import counted, request_of, text_of, timed
@@ -83,7 +83,7 @@ class Result:
     entry: Entry | None
     drifted: bool = False
     interrupted: bool = False
-    calibrations: tuple[Finding, ...] = ()
+    calibrations: tuple[Learned, ...] = ()
 
 
 Steps = Generator[Event | Matrix | Tried, None, Result]

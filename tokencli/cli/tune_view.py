@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokencli.app.calibrated import CALIBRATION
-from tokencli.app.calibrating import Finding
+from tokencli.app.calibrating import Learned
 from tokencli.app.tune import Matrix, Result, Tried
 from tokencli.cli.bench import verdict
 from tokencli.cli.terminal import Terminal
@@ -100,19 +100,19 @@ def result_lines(result: Result, file: str) -> list[str]:
     lines.append(f"  {outcome.trials} trials in {outcome.seconds:.0f} s{', interrupted' if result.interrupted else ''}")
     if "draft" in result.changed and not result.task.prompts:
         lines.append("  the draft was judged by made-up sentences: --prompts measures with your own")
-    lines += [f"  {line}" for finding in result.calibrations for line in _finding_lines(finding)]
+    lines += [f"  {line}" for each in result.calibrations for line in _learned_lines(each)]
     if result.entry:
         lines.append(f"remembered in {file}{': run, chat and plan use it' if result.changed else ''}")
     return lines
 
 
-def _finding_lines(finding: Finding) -> list[str]:
-    fit, place = finding.fit, where(finding.device, finding.threads)
+def _learned_lines(learned: Learned) -> list[str]:
+    fit, place = learned.fit, where(learned.device, learned.threads)
     if not fit.calibration:
         return [f"{place}: predictions are not calibrated", *(f"  {each}" for each in fit.refused)]
     met = f", at most {fit.error:.0%} off in these runs" if fit.error is not None else ""
     lines = [f"predictions are calibrated for {place}{met}: {speeds(fit.calibration)}"]
-    return lines + [f"  not told: {each}" for each in fit.refused]
+    return lines + [f"  left out: {each}" for each in fit.refused]
 
 
 def where(device: str, threads: int | None) -> str:
@@ -137,7 +137,7 @@ def result_json(result: Result, file: str) -> str:
         "drifted": result.drifted,
         "interrupted": result.interrupted,
         "saved": file if result.entry else None,
-        "calibrations": [dataclasses.asdict(finding) for finding in result.calibrations],
+        "calibrations": [dataclasses.asdict(each) for each in result.calibrations],
         "outcome": None,
     }
     if outcome:

@@ -127,10 +127,8 @@ def prefill_seconds(
     total = 0.0
     batch = replace(plan, threads=plan.batch_threads or plan.threads)
     for reads, side in _by_side(batch, info, machine, speeds, seen or info, tokens // 2, ubatch):
-        arithmetic, reading = (
-            _arithmetic_seconds(reads, side, info, ubatch, speeds.half_rows),
-            _reading_seconds(reads, side, info),
-        )
+        arithmetic = _arithmetic_seconds(reads, side, info, ubatch, speeds.half_rows)
+        reading = _reading_seconds(reads, side, info)
         if arithmetic is None or reading is None:
             return None
         steps = reads.steps * _layer_seconds(side)
