@@ -21,10 +21,10 @@ from tokencli.plan.speed import reads
 from tokencli.tune.calibrate import Fit, Run, fit
 from tokencli.world import gguf_file, tuned
 from tokencli.world.calibrated import Calibrated
-from tokencli.world.yardstick import NARROW, WIDE, Yardsticks, layers_for
+from tokencli.world.yardstick import NARROW, WIDE, Shape, Yardsticks, layers_for
 
-COMMON = ("Q8_0", "Q4_K", "Q6_K", "F16", "Q5_K", "Q4_0")  # types of most quants on offer
-_SHARE = 0.15  # of a tune's budget: types beyond the model's own are measured as long as that lasts
+COMMON = ("Q8_0", "F16", "Q4_K", "Q6_K", "Q5_K", "Q4_0")  # types of most quants on offer
+_SHARE = 0.15  # of a tune's budget: types that the model does not have are measured as long as that lasts
 _SIZES = {"cpu": 160 << 20, "integrated": 160 << 20}  # bytes of a yardstick: more than caches hold
 _LARGEST = 512 << 20
 _PROMPT, _DEEP, _TOKENS, _ANSWERS = 48, 512, 16, 4
@@ -122,7 +122,6 @@ def _alone(plan: Plan, place: Place) -> bool:
 
 def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, world: World) -> Runs:
     """The model before and after all else: a computer that slows down meanwhile does so for both."""
-    began = world.now()
     models = [each for each in own if _alone(each.plan, place) and each.info.weight_bytes > _LEAST]
     yield Note(f"calibrating predictions for {place.device.id}: the model, then yardsticks of one tensor type each")
     runs = [run for each in models for run in _of_model(each, world.now)]
@@ -130,12 +129,8 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
     if machine.ram_available_bytes < _TAKES * size:
         yield Note(f"no yardsticks: they need {_TAKES * size >> 20} MiB of free RAM")
         return runs
-    types = list(dict.fromkeys((*_main_types(own[0].info), COMMON[0])))
-    needed = [*((name, WIDE) for name in types), (COMMON[0], NARROW)]
     with Yardsticks(world.cache) as yardsticks:
-        for name, shape in [*needed, *((name, WIDE) for name in COMMON if name not in types)]:
-            if (name, shape) not in needed and world.now() - began > seconds:
-                break
+        for name, shape in _wanted(own[0].info, seconds, world.now):
             if shape == WIDE:
                 shape = dataclasses.replace(shape, layers=layers_for(name, shape, size))
             try:
@@ -143,6 +138,19 @@ def _runs(place: Place, own: Sequence[Own], machine: Machine, seconds: float, wo
             except (EngineError, DoesNotFit) as error:
                 yield Note(f"the speed of {name} was not measured: {error.what}")
     return runs + [_run(each, _PROMPT, world.now) for each in models]
+
+
+def _wanted(info: ModelInfo, seconds: float, now: Callable[[], float]) -> Iterator[tuple[str, Shape]]:
+    """The model's own types and what tells the cost of a layer, then others while the time lasts."""
+    types = list(dict.fromkeys((*_main_types(info), COMMON[0])))
+    yield from ((name, WIDE) for name in types)
+    yield COMMON[0], NARROW
+    began = now()
+    for name in COMMON:
+        if now() - began > seconds:
+            return
+        if name not in types:
+            yield name, WIDE
 
 
 def _main_types(info: ModelInfo) -> list[str]:
