@@ -71,6 +71,15 @@ def test_other_models_are_predicted_within_the_noise() -> None:
     assert max(off) < 0.15
 
 
+def test_the_difference_of_two_depths_is_the_cache_however_badly_the_model_is_met() -> None:
+    *given, short, deep = runs()
+    odd = [dataclasses.replace(each, seconds=each.seconds + 1e-3) for each in (short, deep)]
+    between = Run("cache", {}, 0, deep.seconds - short.seconds, deep.cache - short.cache)
+    found = fitted(*given, odd[0], between)
+    assert found.calibration
+    assert found.calibration.cache == pytest.approx(TRUE.cache, rel=0.05)
+
+
 def test_one_model_alone_does_not_tell_a_layer_from_reading() -> None:
     alone = run("one", {"F16": 269 * MB}, 30)
     found = fitted(alone)

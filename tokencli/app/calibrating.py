@@ -30,7 +30,8 @@ _LARGEST = 512 << 20
 _PROMPT, _DEEP, _TOKENS, _ANSWERS = 48, 512, 16, 4
 _DEEP_SECONDS = 3.0  # that the deeper prompt may take
 _RUN_SECONDS = 4.0  # after which the answers of a run are enough
-_LEAST_SPREAD, _SMALL = 0.02, 0.02
+_LEAST_SPREAD = 0.05  # models differ by more than this noise: each counts about as much as another
+_SMALL = 0.02
 _LONGEST = 60.0  # seconds for a yardstick to load, and for an answer
 _LEAST = 20 << 20  # a smaller model's token is mostly what every token costs besides
 _TAKES = 2  # times a yardstick's bytes: what has to be free
@@ -171,15 +172,18 @@ def _of_yardstick(place: Place, name: str, file: Path, world: World) -> Run:
 
 
 def _of_model(own: Own, now: Callable[[], float]) -> Iterator[Run]:
-    """Behind a short prompt, and behind one as deep as can be read in a few seconds, once: what the cache costs is the
-    difference.
+    """Behind a short prompt, and what it takes more behind one as deep as can be read in a few seconds, once: that is the cache
+    alone, however well the rest is met.
     """
     short = _run(own, _PROMPT, now)
     yield short
     rate = short.prompt_tokens / short.prompt_seconds if short.prompt_seconds else 0.0
     deep = min(_DEEP, own.plan.context - 2 * _TOKENS, int(_DEEP_SECONDS * rate))
     if deep > 2 * _PROMPT:
-        yield dataclasses.replace(_run(own, deep, now, reuse=True), prompt_seconds=None)
+        whole = _run(own, deep, now, reuse=True)
+        more, both = whole.seconds - short.seconds, whole.seconds + short.seconds
+        spread = _LEAST_SPREAD * both / max(abs(more), 1e-9)
+        yield Run("the model's cache", {}, 0, more, whole.cache - short.cache, spread)
 
 
 def _run(own: Own, length: int, now: Callable[[], float], reuse: bool = False) -> Run:

@@ -24,8 +24,9 @@ _ABOVE = 1.1  # times the nominal bandwidth: data sheets and clocks are not that
 class Run:
     """One model as measured on one device: what a token reads there and how long it takes, `spread` its relative error.
 
-    `weights`: bytes by tensor type; `cache`: bytes of keys and values; `layers`: blocks computed. `prompt_seconds` for so many
-    tokens, which read `prompt_weights`; None where it was not measured.
+    `weights`: bytes by tensor type; `cache`: bytes of keys and values; `layers`: blocks computed. The difference of two runs is
+    one, too, so that either may be nothing. `prompt_seconds` for so many tokens, which read `prompt_weights`; None where it was
+    not measured.
     """
 
     name: str
@@ -158,10 +159,12 @@ def _is_possible(run: Run, refused: list[str]) -> bool:
         if not math.isfinite(value) or value <= 0:
             refused.append(f"the run of {run.name}: {value} is no time")
             return False
-    return bool(run.weights)
+    return bool(run.weights or run.cache)
 
 
 def _without_small(run: Run) -> Run:
+    if not run.weights:
+        return run
     total, largest = sum(run.weights.values()), max(run.weights, key=lambda name: run.weights[name])
     weights = {name: size for name, size in run.weights.items() if size >= _SMALL * total}
     weights[largest] += total - sum(weights.values())
