@@ -2,18 +2,21 @@
 
 import dataclasses
 import functools
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.find import find
+from tokencli.app.losses import measured
 from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
 from tokencli.plan.choose import Wishes
+from tokencli.plan.loss import Measured
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
@@ -23,7 +26,9 @@ from tokencli.world.ghost import Ghosts
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
+from tokencli.world.losses import LossesFile
 from tokencli.world.pins import Pins
+from tokencli.world.scratch import Scratch
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
 from tokencli.world.tuned import TunedFile
@@ -41,6 +46,12 @@ def tuned_file() -> TunedFile:
     import platformdirs
 
     return TunedFile(platformdirs.user_config_path("tokencli") / "tuned.toml")
+
+
+def losses_file() -> LossesFile:
+    import platformdirs
+
+    return LossesFile(platformdirs.user_config_path("tokencli") / "losses.toml")
 
 
 def own_catalogue() -> Path:
@@ -79,10 +90,16 @@ class World:
     confirm: Callable[[str], bool] = nobody_to_ask
     tuned_file: TunedFile = field(default_factory=tuned_file)
     tuned: Remembered | None = None
+    losses: LossesFile = field(default_factory=losses_file)
+    free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
     @property
     def hollows(self) -> Hollows:
         return Hollows(self.cache / "headers")
+
+    @property
+    def scratch(self) -> Scratch:
+        return Scratch(self.cache / "scratch", self.free)
 
     def catalogue(self) -> dict[str, catalogue.Entry]:
         return catalogue.read_catalogue(self.data, self.own)
@@ -105,8 +122,9 @@ def read_model(
     found = find(name, world, quant, taken)
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
-    info = model_info(gguf_file.read_header(found.path))
-    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes, offered=found.offered)
+    file = ModelFile.of(model_info(gguf_file.read_header(found.path)), str(found.path), name)
+    known = Measured() if found.hub and not found.hub.fetched else measured(found.path, world.losses)
+    return dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered, measured=known)
 
 
 def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
 from tokencli.listing import HubModel, Variant
+from tokencli.plan.loss import Measured
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -18,7 +19,7 @@ class ModelFile:
     """A model as a file and what its header tells: a target, or a draft that may be used.
 
     `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
-    `offered`: what else could be taken in its place, with itself, where nobody named a quant.
+    `offered`: what else could be taken in its place, with itself, where nobody named a quant. `measured`: of its quality.
     """
 
     model: Model
@@ -26,6 +27,12 @@ class ModelFile:
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
+    measured: Measured = Measured()
+
+    @property
+    def loss(self) -> float:
+        """Percent of perplexity that its quant loses: as measured here, else as published."""
+        return self.measured.loss(self.quant)
 
     @property
     def quant(self) -> str:

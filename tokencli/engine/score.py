@@ -1,0 +1,129 @@
+"""Reads a text with a loaded model and tells what each token costs it, and how far it is from another that read it before.
+
+As llama.cpp's perplexity tool does it: chunks read from an empty memory, of which the second half counts. The other model's logits
+come from files, bit by bit as they were, so that neither two models nor any rounding are needed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokencli.core import Prefilling, Scored
+from tokencli.decode.divergence import apart, costs, log_probabilities
+from tokencli.decode.sampling import Floats
+from tokencli.engine.model import LoadedModel
+from tokencli.engine.vocabulary import NativeVocabulary
+from tokencli.errors import EngineError, UsageError
+
+# Rows of logits in one call: more take more memory (152k vocabulary: 39 MB, and as much in the compute buffer), not less time.
+ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of logits that one model left in a folder, for another to be compared with."""
+
+    folder: Path
+
+    @classmethod
+    def kept(cls, folder: str | None) -> "Rows | None":
+        return cls(Path(folder)) if folder else None
+
+    def begin(self, chunks: Sequence[Sequence[int]]) -> None:
+        self._logits.unlink(missing_ok=True)
+        np.save(self._tokens, np.array(chunks))
+
+    def add(self, logits: Floats) -> None:
+        """Raises EngineError where the disk is full."""
+        try:
+            with self._logits.open("ab") as file:
+                file.write(logits.tobytes())
+        except OSError as error:
+            raise EngineError(f"{self.folder} cannot be written: {error.strerror}", "make room on the disk") from None
+
+    def check(self, chunks: Sequence[Sequence[int]]) -> None:
+        """Raises UsageError where these are not the tokens of the rows."""
+        kept = np.load(self._tokens)
+        if kept.shape != np.shape(chunks) or (kept != np.array(chunks)).any():
+            raise UsageError("the two models read the text as different tokens", "compare files of one model")
+
+    def read(self, start: int, count: int, width: int) -> Floats:
+        """Rows `start` on, shape (count, width)."""
+        return np.fromfile(self._logits, np.float32, count * width, offset=4 * start * width).reshape(count, width)
+
+    @property
+    def _tokens(self) -> Path:
+        return self.folder / "tokens.npy"
+
+    @property
+    def _logits(self) -> Path:
+        return self.folder / "logits.f32"
+
+
+def chunks_of(text: str, vocabulary: NativeVocabulary, length: int, most: int) -> list[list[int]]:
+    """The text's tokens in up to `most` whole chunks; each begins with the BOS where the vocabulary has one. Raises UsageError."""
+    first = vocabulary.first_token
+    tokens = [*([] if first is None else [first]), *vocabulary.tokenize(text, special=False)]
+    chunks = [tokens[start : start + length] for start in range(0, len(tokens) - length + 1, length)]
+    if not chunks:
+        raise UsageError(f"the text has {len(tokens)} tokens, one chunk takes {length}", "give a longer --text")
+    if first is not None:
+        chunks = [[first, *chunk[1:]] for chunk in chunks]
+    return chunks[:most]
+
+
+def scored(
+    model: LoadedModel, chunks: Sequence[Sequence[int]], keep: Rows | None, against: Rows | None
+) -> Iterator[Prefilling | Scored]:
+    """Each chunk as it was read. `keep`: where its logits are written to; `against`: another's that they are compared with.
+
+    Raises UsageError, EngineError, OutOfMemory.
+    """
+    if against:
+        against.check(chunks)
+    if keep:
+        keep.begin(chunks)
+    model.reopen(ROWS)
+    done, total = 0, sum(len(chunk) - 1 for chunk in chunks)
+    for number, chunk in enumerate(chunks, 1):
+        parts: list[Scored] = []
+        model.rollback(0)
+        model.decode(chunk[: len(chunk) // 2], 0)
+        for start in range(len(chunk) // 2, len(chunk) - 1, ROWS):
+            yield Prefilling(done + start, total)
+            end = min(start + ROWS, len(chunk) - 1)
+            model.decode(chunk[start:end], end - start)
+            logits = np.stack([model.logits(row) for row in range(end - start)])
+            if keep:
+                keep.add(logits)
+            at = (number - 1) * counted(len(chunk)) + start - len(chunk) // 2
+            parts.append(_part(logits, chunk[start + 1 : end + 1], against, at))
+        done += len(chunk) - 1
+        yield _joined(number, len(chunks), parts)
+
+
+def counted(length: int) -> int:
+    """Tokens of a chunk that count: those after its first half, but for the one that nothing follows."""
+    return length - 1 - length // 2
+
+
+def _part(logits: Floats, tokens: Sequence[int], against: Rows | None, at: int) -> Scored:
+    own = tuple(costs(log_probabilities(logits), tokens).tolist())
+    if against is None:
+        return Scored(0, 0, own)
+    found = apart(against.read(at, *logits.shape), logits, tokens)
+    return Scored(0, 0, own, tuple(found.costs.tolist()), tuple(found.divergences.tolist()), found.same_top)
+
+
+def _joined(number: int, count: int, parts: Sequence[Scored]) -> Scored:
+    same = [part.same_top for part in parts if part.same_top is not None]
+    return Scored(
+        number,
+        count,
+        tuple(cost for part in parts for cost in part.costs),
+        tuple(cost for part in parts for cost in part.reference_costs),
+        tuple(each for part in parts for each in part.divergences),
+        sum(same) if same else None,
+    )
