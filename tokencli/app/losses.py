@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencli.plan.loss import Measured
+from tokencli.plan.loss import NOTHING_MEASURED, Measured
 from tokencli.world import gguf_file
 from tokencli.world.losses import Loss, LossesFile
 from tokencli.world.tuned import this_build
@@ -13,12 +13,12 @@ AGAIN = "tokencli bench MODEL --quality measures anew"
 def measured(file: Path, losses: LossesFile) -> Measured:
     """What was measured of a file with this build. A list that cannot be read is a line, never an error."""
     if not losses.file.exists():
-        return Measured()
+        return NOTHING_MEASURED
     entries, faults = losses.entries()
     try:
         identity = gguf_file.identity(file)
     except OSError:
-        return Measured()
+        return NOTHING_MEASURED
     own = [each for each in entries if each.identity == identity]
     build = this_build()
     found = {each.kv_type: each for each in own if each.build == build}

@@ -16,7 +16,7 @@ from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
 from tokencli.plan.choose import Wishes
-from tokencli.plan.loss import Measured
+from tokencli.plan.loss import NOTHING_MEASURED
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
@@ -123,7 +123,7 @@ def read_model(
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
     file = ModelFile.of(model_info(gguf_file.read_header(found.path)), str(found.path), name)
-    known = Measured() if found.hub and not found.hub.fetched else measured(found.path, world.losses)
+    known = NOTHING_MEASURED if found.hub and not found.hub.fetched else measured(found.path, world.losses)
     return dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered, measured=known)
 
 

@@ -23,6 +23,11 @@ class Apart:
     same_top: int
 
 
+def counted(length: int) -> int:
+    """Tokens of a chunk that count: those after its first half, as the first ones of a text are cut off from what was before."""
+    return length - 1 - length // 2
+
+
 def log_probabilities(logits: Floats) -> Doubles:
     """Of rows of logits, shape (rows, vocabulary): the log-softmax of each.
 
@@ -32,13 +37,15 @@ def log_probabilities(logits: Floats) -> Doubles:
     if not np.isfinite(top).all():
         raise EngineError("the model's output is not a number", "the backend computes wrongly: try --gpu-layers 0")
     shifted = logits.astype(np.float64) - top
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    found: Doubles = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return found
 
 
 def costs(log_probabilities: Doubles, tokens: npt.ArrayLike) -> Doubles:
     """Nats of each row's token, its negative log-probability."""
     ids = np.asarray(tokens, dtype=np.int64)
-    return -log_probabilities[np.arange(len(ids)), ids]
+    found: Doubles = -log_probabilities[np.arange(len(ids)), ids]
+    return found
 
 
 def apart(reference: Floats, logits: Floats, tokens: npt.ArrayLike) -> Apart:

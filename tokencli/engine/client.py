@@ -141,14 +141,14 @@ class Engine:
     def score(
         self, text: str, length: int, most: int, keep: Path | None = None, against: Path | None = None
     ) -> Iterator[core.Event]:
-        """What each token of a text costs the model: Prefilling events, and a Scored for each of `most` chunks of `length` tokens.
+        """What each token of a text costs: Prefilling events, and a Scored for each of up to `most` chunks of `length` tokens.
 
         `keep`: a folder that the logits are written to; `against`: one that another model's were written to, to be compared with.
         Raises EngineError, UsageError for a text of less than a chunk or one that the two read in other tokens, DoesNotFit.
         """
         self._doing = "reading the text"
-        folders = {name: str(folder) if folder else None for name, folder in (("keep", keep), ("against", against))}
-        for message in self._ask("score", text=text, length=length, most=most, **folders):
+        kept, compared = (str(folder) if folder else None for folder in (keep, against))
+        for message in self._ask("score", text=text, length=length, most=most, keep=kept, against=compared):
             if message["is"] != "Count":
                 yield wire.event(message)
 

@@ -1,7 +1,7 @@
 """Reads a text with a loaded model and tells what each token costs it, and how far it is from another that read it before.
 
-As llama.cpp's perplexity tool does it: chunks read from an empty memory, of which the second half counts. The other model's logits
-come from files, bit by bit as they were, so that neither two models nor any rounding are needed.
+As llama.cpp's perplexity tool does it: chunks read from an empty memory, of which the second half counts. The other model's
+logits come from a file, bit by bit as they were, so that neither two models nor any rounding are needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokencli.core import Prefilling, Scored
-from tokencli.decode.divergence import apart, costs, log_probabilities
+from tokencli.decode.divergence import apart, costs, counted, log_probabilities
 from tokencli.decode.sampling import Floats
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.vocabulary import NativeVocabulary
@@ -63,7 +63,7 @@ class Rows:
 
 
 def chunks_of(text: str, vocabulary: NativeVocabulary, length: int, most: int) -> list[list[int]]:
-    """The text's tokens in up to `most` whole chunks; each begins with the BOS where the vocabulary has one. Raises UsageError."""
+    """The text's tokens in up to `most` whole chunks, each with the BOS first where there is one. Raises UsageError."""
     first = vocabulary.first_token
     tokens = [*([] if first is None else [first]), *vocabulary.tokenize(text, special=False)]
     chunks = [tokens[start : start + length] for start in range(0, len(tokens) - length + 1, length)]
@@ -102,11 +102,6 @@ def scored(
             parts.append(_part(logits, chunk[start + 1 : end + 1], against, at))
         done += len(chunk) - 1
         yield _joined(number, len(chunks), parts)
-
-
-def counted(length: int) -> int:
-    """Tokens of a chunk that count: those after its first half, but for the one that nothing follows."""
-    return length - 1 - length // 2
 
 
 def _part(logits: Floats, tokens: Sequence[int], against: Rows | None, at: int) -> Scored:

@@ -63,6 +63,9 @@ class Measured:
         )
 
 
+NOTHING_MEASURED = Measured()
+
+
 def published_loss(quant: str) -> float | None:
     """Percent of perplexity lost, as published for this very type; None where nobody published it."""
     return 0.0 if quant in _WHOLE else _PUBLISHED.get(quant)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
 from tokencli.listing import HubModel, Variant
-from tokencli.plan.loss import Measured
+from tokencli.plan.loss import NOTHING_MEASURED, Measured
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -27,7 +27,7 @@ class ModelFile:
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
-    measured: Measured = Measured()
+    measured: Measured = NOTHING_MEASURED
 
     @property
     def loss(self) -> float:

@@ -1,7 +1,7 @@
 """What a text read by two models, or by one, says of the loss: figures with their intervals. Pure; knows no model and no file.
 
-Neighbouring tokens are alike, so chunks are what varies: an interval is Student's, from the figure without each chunk in turn (the
-jackknife; of a mean it is the usual interval of the chunks' means). It holds the figure of such texts with about 90 %.
+Neighbouring tokens are alike, so chunks are what varies: an interval is Student's, from the figure without each chunk in turn
+(the jackknife; of a mean it is the usual interval of the chunks' means). It holds the figure of such texts with about 90 %.
 """
 
 import itertools
