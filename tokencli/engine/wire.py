@@ -47,7 +47,7 @@ def event(message: Mapping[str, Any]) -> core.Event:
             places = tuple(core.DeviceBytes(**place) for place in fields.pop("devices"))
             return core.Loaded(**{**fields, "devices": places, "notes": tuple(fields["notes"])})
         case "Scored":
-            lists = {key: tuple(fields.pop(key)) for key in ("costs", "reference_costs", "divergences")}
+            lists: dict[str, Any] = {key: tuple(fields.pop(key)) for key in ("costs", "reference_costs", "divergences")}
             return core.Scored(**lists, **fields)
         case "Done":
             return core.Done(**{**fields, "stats": stats(fields["stats"]), "notes": tuple(fields["notes"])})
