@@ -17,8 +17,10 @@ from tokencli.engine.model import LoadedModel
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import EngineError, UsageError
 
-# Rows of logits in one call: more take more memory (152k vocabulary: 39 MB, and as much in the compute buffer), not less time.
-ROWS = 64
+# Logits in one call, on the host and once more in the compute buffer: half a chunk of 512 tokens up to a vocabulary of 164k. How
+# tokens are divided into calls changes the last bits, so both sides divide alike, and as llama.cpp's tool where they can.
+_CALL_BYTES = 160 << 20
+_ROWS = 32  # that are looked at together: float64 takes twice the memory of logits, several times
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,30 @@ def scored(
         against.check(chunks)
     if keep:
         keep.begin(chunks)
-    model.reopen(ROWS)
-    done, total = 0, sum(len(chunk) - 1 for chunk in chunks)
+    length, width = len(chunks[0]), model.vocabulary.size
+    at_once = max(min(model.batch, counted(length), _CALL_BYTES // (4 * width)), 1)
+    model.reopen(at_once)
     for number, chunk in enumerate(chunks, 1):
         parts: list[Scored] = []
-        model.rollback(0)
-        model.decode(chunk[: len(chunk) // 2], 0)
-        for start in range(len(chunk) // 2, len(chunk) - 1, ROWS):
-            yield Prefilling(done + start, total)
-            end = min(start + ROWS, len(chunk) - 1)
-            model.decode(chunk[start:end], end - start)
-            logits = np.stack([model.logits(row) for row in range(end - start)])
+        for first, logits in _rows_of(model, chunk, at_once):
+            yield Prefilling((number - 1) * length + first, len(chunks) * length)
             if keep:
                 keep.add(logits)
-            at = (number - 1) * counted(len(chunk)) + start - len(chunk) // 2
-            parts.append(_part(logits, chunk[start + 1 : end + 1], against, at))
-        done += len(chunk) - 1
+            at = (number - 1) * counted(length) + first - length // 2
+            parts.append(_part(logits, chunk[first + 1 : first + 1 + len(logits)], against, at))
         yield _joined(number, len(chunks), parts)
+
+
+def _rows_of(model: LoadedModel, chunk: Sequence[int], at_once: int) -> Iterator[tuple[int, Floats]]:
+    """The logits after the tokens of the chunk's second half, some rows at a time, each with where in the chunk it begins."""
+    half, end = len(chunk) // 2, len(chunk) - 1
+    model.rollback(0)
+    model.decode(chunk[:half], 0)
+    for start in range(half, end, at_once):
+        stop = min(start + at_once, end)
+        model.decode(chunk[start:stop], stop - start)
+        for first in range(start, stop, _ROWS):
+            yield first, np.stack([model.logits(row - start) for row in range(first, min(first + _ROWS, stop))])
 
 
 def _part(logits: Floats, tokens: Sequence[int], against: Rows | None, at: int) -> Scored:
