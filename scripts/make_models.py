@@ -2,7 +2,7 @@
 
 The target repeats SmolLM2's 30 blocks four times; the repeated ones add nothing to the residual stream, so it says what
 SmolLM2 says at four times the cost, and in F16, where checking several tokens costs little more than one (FACTS, Speed).
-`quants` makes others, to measure losses with.
+With `--quants` others, to measure losses with.
 """
 
 import contextlib
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--quantize"]:
         return _quantize(*arguments[1:])
     try:
-        print(*astuple(models()), sep="\n")
+        print(*astuple(quants() if arguments[:1] == ["--quants"] else models()), sep="\n")
     except ModelsError as error:
         say(str(error))
         return 1

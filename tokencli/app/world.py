@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -91,7 +90,6 @@ class World:
     tuned_file: TunedFile = field(default_factory=tuned_file)
     tuned: Remembered | None = None
     losses: LossesFile = field(default_factory=losses_file)
-    free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
     @property
     def hollows(self) -> Hollows:
@@ -99,7 +97,7 @@ class World:
 
     @property
     def scratch(self) -> Scratch:
-        return Scratch(self.cache / "scratch", self.free)
+        return Scratch(self.cache / "scratch", self.hub.free)
 
     def catalogue(self) -> dict[str, catalogue.Entry]:
         return catalogue.read_catalogue(self.data, self.own)
