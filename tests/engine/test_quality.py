@@ -63,7 +63,7 @@ def test_a_model_is_not_apart_from_itself(tiny: Callable[..., Model], tmp_path: 
 def test_costs_are_those_of_tokens_decoded_one_by_one(llama: Any, tiny: Callable[..., Model]) -> None:
     """Each chunk begins anew with the BOS in its first token's place; the second half counts.
 
-    Attention rounds otherwise where many tokens are read at once; the costs of other tokens differ by 3 nats in the mean.
+    Attention rounds otherwise where many tokens are read at once; the costs of the tokens beside differ by far more.
     """
     model = tiny("llama")
     found = scores(model)
