@@ -56,6 +56,9 @@ def test_its_options_are_refused_without_it(tokencli: Tokencli, models: Path) ->
     result = tokencli("bench", str(models / "small.gguf"), "--against", "F16")
     assert result.returncode == 2
     assert one_error_line(result).endswith("add --quality, or leave them out")
+    drafted = tokencli("bench", str(models / "small.gguf"), *OPTIONS, "--draft", "ngram")
+    assert drafted.returncode == 2
+    assert one_error_line(drafted).endswith("leave --draft and --compare out")
     missing = tokencli("bench", str(models / "small.gguf"), *OPTIONS, "--text", "nowhere.txt")
     assert missing.returncode == 2
     assert "nowhere.txt cannot be read" in one_error_line(missing)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests import tiny_models
-from tests.engine.conftest import answer, ask, load, plan_for
+from tests.engine.conftest import LAVAPIPE, answer, ask, load, plan_for
 from tokencli.app.quality import Read, Report, Task, quality
 from tokencli.app.world import World, read_model
 from tokencli.core import Model, Note, Scored
@@ -31,9 +31,15 @@ TEXT = (catalogue.data_folder() / "texts" / "winter-animals.txt").read_text("utf
 ALL = 1 << 30
 
 
-def scores(model: Model, keep: Path | None = None, against: Path | None = None, **settings: Any) -> list[Scored]:
+def scores(
+    model: Model,
+    keep: Path | None = None,
+    against: Path | None = None,
+    environment: dict[str, str] | None = None,
+    **settings: Any,
+) -> list[Scored]:
     """The chunks of 4,000 bytes, 128 tokens each, as a worker reads them."""
-    with Engine() as engine:
+    with Engine(environment=environment) as engine:
         load(engine, plan_for(model, context=512, **settings))
         return [each for each in engine.score(TEXT[:4000], 128, 3, keep, against) if isinstance(each, Scored)]
 
@@ -111,6 +117,15 @@ def test_a_text_that_is_too_short_or_read_otherwise_is_refused(tiny: Callable[..
             list(engine.score("too short", 512, ALL))
         with pytest.raises(UsageError, match="different tokens"):
             list(engine.score(TEXT[1:4001], 128, 3, against=tmp_path))
+
+
+@pytest.mark.vulkan
+def test_on_a_graphics_card_a_model_is_not_apart_from_itself_either(
+    tiny: Callable[..., Model], tmp_path: Path, lavapipe: str
+) -> None:
+    placed = {"backend": "vulkan", "device": lavapipe, "gpu_layers": 5, "environment": LAVAPIPE}
+    scores(tiny("llama"), keep=tmp_path, **placed)
+    assert max(divergences(scores(tiny("llama"), against=tmp_path, **placed))) < 1e-6
 
 
 class TestStory:

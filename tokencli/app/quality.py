@@ -85,7 +85,7 @@ def quality(task: Task, world: World) -> Steps:
     text, name = _text(task, world)
     chunk = task.wishes.context or CHUNK
     wishes = dataclasses.replace(task.wishes, context=chunk, draft="off", kv_type=task.wishes.kv_type or "f16")
-    target, _, _ = yield from at_hand(task.model, wishes, world)
+    target, _, _ = yield from at_hand(task.model, dataclasses.replace(task.wishes, draft="off"), world)  # as `run` would take it
     reference = reference_of(task.model, task.against, wishes, target, world)
     if reference is None:
         yield Note(

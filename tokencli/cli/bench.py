@@ -76,6 +76,10 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         options.check_range(("--prompt-tokens", prompt_tokens, 1, 1 << 24), ("--tokens", tokens, 2, 1 << 24))
         options.check_range(("--runs", runs, 1, 1000))
         if quality:
+            if compare or draft or draft_tokens:
+                raise UsageError(
+                    "--quality takes no draft and compares with no earlier report", "leave --draft and --compare out"
+                )
             wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
             measure_quality(model, wishes, against, text, terminal, yes, as_json, quiet)
             return
