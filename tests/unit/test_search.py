@@ -264,6 +264,16 @@ def test_a_speed_that_nothing_reaches_has_the_nearest_answer() -> None:
         unknown.choose(Wishes(target_tps=5))
 
 
+def test_a_speed_is_asked_of_a_split_that_was_asked_for_too() -> None:
+    own = planner(dataclasses.replace(EIGHT_B, offered=()), read_snapshot("cuda-6gb-16gb", data_folder()))
+    assert own.plan(Wishes(gpu_layers=30, target_tps=5)).gpu_layers == 30
+    with pytest.raises(DoesNotFit, match="decodes at 100 tokens/s here") as caught:
+        own.plan(Wishes(gpu_layers=30, target_tps=100))
+    assert caught.value.hint.startswith("the nearest is Q4_K_M, 30 of 37 layers on CUDA0, KV f16: about ")
+    with pytest.raises(UsageError, match="leave one of them out|puts nothing on CUDA0"):
+        own.plan(Wishes(gpu_layers=0, device="CUDA0"))
+
+
 def test_a_loss_that_no_quant_keeps_to_has_the_nearest_answer() -> None:
     own = planner(EIGHT_B, read_snapshot("cuda-6gb-16gb", data_folder()))
     assert own.choose(Wishes(max_loss=0.5)).info.quant == "Q6_K"

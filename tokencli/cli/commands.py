@@ -207,6 +207,8 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
+        if (check or load) and why:
+            raise UsageError("--check compares a plan, it has no reasons for --why", "leave one of them out")
         from tokencli.app import World
         from tokencli.app import plan as story
         from tokencli.cli import plan_view

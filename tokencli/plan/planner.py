@@ -34,7 +34,7 @@ from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.speed import PROMPT, pass_seconds, predict
 from tokencli.plan.split import best_split
-from tokencli.plan.vary import as_tuned, check_speed, lowered, tell_origins, varied, within_loss
+from tokencli.plan.vary import as_tuned, check_speed, check_speed_of, lowered, tell_origins, varied, within_loss
 from tokencli.plan.why import KINDS, reason
 
 FASTER = 1.25  # from here on a smaller quant is worth telling of
@@ -120,6 +120,7 @@ class Planner:
         else:
             experts = experts_wanted(wishes, self.target.info)
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+            check_speed_of(plan, self._search(plan, wishes, budgets).decode(plan, self.target.info), wishes)
         if on_device:
             plan = self._on_device(plan, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no

@@ -66,13 +66,22 @@ def check_speed(search: Search, settings: list[Setting], wishes: Wishes) -> None
     """Raises DoesNotFit with the fastest plan there is where none is as fast as was asked for."""
     if wishes.target_tps is None or not (fastest := search.fastest(settings)):
         return
-    speed = search.speed_of(fastest)
+    plan = dataclasses.replace(fastest.plan, model=fastest.model.model)
+    raise _too_slow(plan, fastest.model.quant, search.speed_of(fastest), wishes.target_tps)
+
+
+def check_speed_of(plan: Plan, speed: float | None, wishes: Wishes) -> None:
+    """Raises DoesNotFit where the plan, of which everything was asked for, is not as fast as was asked for, too."""
+    if wishes.target_tps is not None and (not speed or speed < wishes.target_tps):
+        raise _too_slow(plan, plan.model.quant, speed, wishes.target_tps)
+
+
+def _too_slow(plan: Plan, quant: str, speed: float | None, wanted: float) -> DoesNotFit | UsageError:
     if not speed:
-        raise UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
-    plan = fastest.plan
-    raise DoesNotFit(
-        f"no plan for {plan.model.name} decodes at {wishes.target_tps:g} tokens/s here",
-        f"the nearest is {fastest.model.quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
+        return UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
+    return DoesNotFit(
+        f"no plan for {plan.model.name} decodes at {wanted:g} tokens/s here",
+        f"the nearest is {quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
     )
 
 
