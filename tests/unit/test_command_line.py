@@ -11,7 +11,7 @@ from tokencli.cli.terminal import Terminal
 RUN, PLAN = ("run", "smollm2-135m", "hi"), ("plan", "smollm2-135m")
 
 NONSENSE = [
-    *((command, f"--context {value}", "--context") for command in (RUN, PLAN) for value in ("0", "-1", "99999999999", "many", "4.5")),
+    *((command, f"--context {value}", "--context") for command in (RUN, PLAN) for value in ("0", "-1", "99999999999", "many")),
     *((RUN, f"--gpu-layers {value}", "--gpu-layers") for value in ("-1", "half", "1.5")),
     *((PLAN, f"--cpu-moe {value}", "--cpu-moe") for value in ("-1", "half")),
     *((RUN, f"--threads {value}", "--threads") for value in ("0", "-2", "5000")),

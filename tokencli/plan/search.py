@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import DeviceBytes, ModelInfo, Plan
+from tokencli.errors import DoesNotFit
 from tokencli.plan.loss import CACHES, FLOOR, GOOD_CACHES, INVISIBLE, loss
 from tokencli.plan.memory import HOST, device_weights, host_weights, kv_bytes, placed, snapshots
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, buffers, merged
@@ -20,6 +21,7 @@ READING = 5.3
 _AHEAD = 3
 _GIB = 1 << 30
 _ROOM = 2 << 30  # more than any compute buffers on a CPU: with so much left they need not be known
+_TOO_MUCH = 1 << 60
 _SPEED = 8  # where in a key the speed stands
 
 Key = tuple[float, ...]
@@ -229,8 +231,17 @@ class Search:
         asked = self._asked(setting, plan)
         key = "compute", asked.gpu_layers, asked.cpu_moe_layers, asked.device, plan.context, plan.kv_type, plan.ubatch
         if key not in self._known:
-            self._known[key] = tuple(buffers(self.dry_run(asked)))
+            self._known[key] = self._buffers(asked)
         return self._known[key]  # type: ignore[return-value]
+
+    def _buffers(self, plan: Plan) -> tuple[DeviceBytes, ...]:
+        """A coarser cache that llama.cpp refuses, on a device without flash attention for it, is too much for any memory."""
+        try:
+            return tuple(buffers(self.dry_run(plan)))
+        except DoesNotFit:
+            if plan.kv_type == CACHES[0]:
+                raise
+            return (DeviceBytes(plan.device or HOST, "cpu", compute=_TOO_MUCH),)
 
     def _asked(self, setting: Setting, plan: Plan) -> Plan:
         info, full = setting.model.info, setting.model.info.offloadable_layers

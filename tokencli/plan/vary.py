@@ -16,7 +16,11 @@ from tokencli.plan.smaller import SMALL_UBATCH
 
 
 def varied(plan: Plan, model: ModelFile, settings: Settings, least_context: int) -> list[Setting]:
-    """The plan with all that nobody asked for or measured in every way that may be taken."""
+    """The plan with all that nobody asked for or measured in every way that may be taken.
+
+    Not flash attention: llama.cpp's `auto` uses it wherever the device has it, and nothing fits or is faster without it
+    (tests/unit/test_search.py); `tune` measures it, as a backend may be slow at it.
+    """
 
     def is_open(name: str) -> bool:
         return settings.origins.get(name) in ("profile", "model", "decided")
