@@ -14,7 +14,7 @@ from tests.unit.test_planner import PROFILES, info
 from tokencli.core import Device, DeviceBytes, Machine, ModelInfo, Plan
 from tokencli.errors import DoesNotFit, OutOfMemory, UsageError
 from tokencli.listing import variants
-from tokencli.plan.choose import Wishes
+from tokencli.plan.choose import ALL, Wishes
 from tokencli.plan.loss import FLOOR, loss, published_loss, without_kernel
 from tokencli.plan.memory import placed, refusal
 from tokencli.plan.offers import offered_besides, scaled
@@ -153,6 +153,14 @@ def test_a_small_card_takes_an_8b_whole_and_of_a_mixture_all_but_experts() -> No
     assert loss(quant) <= FLOOR
     assert plan.gpu_layers == 49
     assert 20 < plan.cpu_moe_layers < 48
+
+
+def test_layers_that_were_asked_for_are_part_of_the_choice_of_a_quant() -> None:
+    """All layers on six gigabytes: four bits with a smaller cache. Half of them: as many bits as stay fast enough."""
+    assert chosen(EIGHT_B, "cuda-6gb-16gb", gpu_layers=ALL)[0] == "Q4_K_M"
+    quant, plan = chosen(EIGHT_B, "cuda-6gb-16gb", gpu_layers=18)
+    assert (loss(quant) < loss("Q4_K_M"), plan.gpu_layers) == (True, 18)
+    assert chosen(MIXTURE, "amd-780m-32gb", gpu_layers=ALL)[0] == "IQ4_XS"
 
 
 def test_the_gpus_limit_is_told_with_the_kernel_parameter_that_raises_it() -> None:

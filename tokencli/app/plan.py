@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.isolation import Started, started
-from tokencli.app.remembered import draft_wanted, remembering
+from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -63,7 +63,10 @@ def _decided(
             ask = functools.partial(dry_run_elsewhere, engine, world=world)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
-        planner = chosen(planner, model, wishes, world)
+        if target.offered:
+            planner = chosen(planner, model, wishes, world)
+            tuned = None if machine_name else tuned_for(planner.target, planner.machine.devices, world)
+            planner = dataclasses.replace(planner, tuned=tuned)
         decision = planner.decide(wishes)
         decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
@@ -121,7 +124,7 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     begun = started(world, wishes)
     with begun.engine as engine:
         planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
-        decided = _with_notes(planner.decide(wishes).plan, notes)
+        decided = _with_notes(planner.decide(wishes).plan, [*planner.target.notes, *notes])
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
     return decided, compared(without_draft(as_reserved(decided, info)), without_draft(found))
@@ -134,7 +137,9 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        decided = _with_notes(_planner(begun, target, draft, world).decide(wishes).plan, notes)
+        planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
+        target = planner.target
+        decided = _with_notes(planner.decide(wishes).plan, [*target.notes, *notes])
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

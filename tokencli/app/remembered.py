@@ -41,9 +41,15 @@ class Remembered:
 
 
 def remembering(target: ModelFile, world: "World") -> "World":
-    """The world with what was measured of the model."""
-    found = remembered(target, world)
+    """The world with what was measured of the model; nothing as long as its quant is not decided."""
+    found = None if target.offered else remembered(target, world)
     return dataclasses.replace(world, tuned=found) if found else world
+
+
+def tuned_for(target: ModelFile, devices: Sequence[Device], world: "World") -> Tuned | None:
+    """What was measured of the model on a computer with these devices."""
+    found = remembered(target, world)
+    return found.on(devices) if found else None
 
 
 def draft_wanted(target: ModelFile, wishes: Wishes, world: "World") -> str | None:

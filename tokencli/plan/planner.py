@@ -229,7 +229,8 @@ class Planner:
                 return False
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
-        return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
+        experts = experts_wanted(wishes, self.target.info)
+        return Search(budgets, self.dry_run, decode, seen, experts, wishes.gpu_layers, allowed)
 
     def _least_context(self, plan: Plan) -> int:
         return next(each.context_least for each in self.profiles if each.name == plan.profile)
@@ -327,7 +328,7 @@ class Planner:
 
     def choose(self, wishes: Wishes) -> ModelFile:
         """Which of the quants on offer to take: the one of the best plan of all. The smallest where none fits."""
-        if not self.target.offered or wishes.gpu_layers:
+        if not self.target.offered:
             return self.target
         models = within_loss([self.target, *offered_besides(self.target)], wishes.max_loss)
         search, settings = self._over(models, wishes)
@@ -355,7 +356,8 @@ class Planner:
             known = ", ".join([*KINDS, *(each.quant for each in models)])
             raise UsageError(f"--why {name}: there is no such quant or split", f"known here: {known}")
         every = self._over(named, wishes)[1]
-        other = dataclasses.replace(search, allowed=lambda plan, _: kind(plan)).best(every)
+        search = dataclasses.replace(search, layers=None, allowed=lambda plan, _: kind(plan))
+        other = search.best(every)
         if not other or not taken:
             return f"{name} fits in no way: at least {gib(search.least_missing(every))} too much"
         return f"{name} is what was taken" if other == taken else reason(other, taken)

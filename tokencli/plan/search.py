@@ -55,7 +55,8 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """`experts`: of how many blocks they are to stay on the CPU, None leaves it open. `seen`: a model as the device has it.
+    """`experts`: of how many blocks they are to stay on the CPU, None leaves it open; `layers`: how many go on the device, None
+    likewise, -1 all. `seen`: a model as the device has it.
 
     `decode`: tokens per second of a plan, None where unknown. `dry_run` is asked once for each kind of split and setting.
     """
@@ -65,6 +66,7 @@ class Search:
     decode: Decode
     seen: Callable[[ModelInfo], ModelInfo]
     experts: int | None = None
+    layers: int | None = None
     allowed: Callable[[Plan, float | None], bool] = lambda _plan, _decode: True
     _known: dict[object, object] = dataclasses.field(default_factory=dict)
 
@@ -120,7 +122,7 @@ class Search:
         cpu = _on_cpu(setting.plan)
         if found:
             yield found
-            if found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key[_SPEED]:
+            if self.layers is None and found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key[_SPEED]:
                 yield from filter(None, [self._found(setting, cpu)])
 
     def _most(self, setting: Setting, group: list[Plan]) -> Found | None:
@@ -137,6 +139,9 @@ class Search:
                 return dataclasses.replace(plan, gpu_layers=layers, cpu_moe_layers=experts)
 
             full, blocks, kept = info.offloadable_layers, info.trunk_layers, self.experts or 0
+            if self.layers is not None:
+                yield [split(full if self.layers < 0 else min(self.layers, full), kept)]
+                return
             yield [split(full, kept)]
             if self.experts is None and info.experts:
                 yield [split(full, count) for count in range(1, blocks + 1)]
