@@ -62,6 +62,16 @@ def find(name: str, world: "World", quant: str | None = None, taken: Variant | N
     return Found(path)
 
 
+def here(name: str, world: "World") -> Found | None:
+    """What `name` stands for where it is on this disk: the hub is not asked."""
+    known = world.catalogue()
+    if not (wanted := hub_name_of(name, known)):
+        path = catalogue.resolve(name, known)
+        return Found(path) if path.is_file() else None
+    unnamed = dataclasses.replace(wanted, quant=None)
+    return _here(wanted, world) or (_pinned(unnamed, world) if is_open(name, wanted, None, world) else None)
+
+
 def is_open(name: str, wanted: HubName, quant: str | None, world: "World") -> bool:
     """Whether a name of the hub leaves the quant to us: an alias does, as it stands for its repository."""
     return not quant and (name in world.catalogue() or not wanted.quant)

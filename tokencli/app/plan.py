@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.isolation import Started, started
+from tokencli.app.partner import partner_of
 from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
@@ -67,6 +68,7 @@ def _decided(
             planner = chosen(planner, model, wishes, world)
             tuned = None if machine_name else tuned_for(planner.target, planner.machine.devices, world)
             planner = dataclasses.replace(planner, tuned=tuned)
+        planner = dataclasses.replace(planner, partner=partner_of(planner.target, world))
         decision = planner.decide(wishes)
         decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
