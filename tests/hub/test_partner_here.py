@@ -57,6 +57,14 @@ def test_a_draft_that_is_here_is_known_by_its_header(tiny_hub: FakeHub, world: W
     assert len(tiny_hub.asked) == asked
 
 
+def test_a_repository_stands_for_its_alias(world: World) -> None:
+    with world.own.open("a") as file:
+        file.write(f'[tiny]\nrepo = "{TINY}"\nquant = "Q8_0"\ndraft = "small"\n')
+    found = partner_of(read_model(f"hf:{TINY}", world, hollow=True), world)
+    assert found
+    assert found.name == "small"
+
+
 def test_a_plan_offers_it_and_uses_none(tiny_hub: FakeHub, world: World) -> None:
     decision = plan.plan("large", Wishes(gpu_layers=0), None, world)
     assert decision.plan.draft is None

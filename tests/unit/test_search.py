@@ -89,7 +89,8 @@ def a_case(number: int) -> tuple[Search, list[Setting]]:
         partial = plan.gpu_layers < plan.model.layers + 1 or plan.cpu_moe_layers
         return (DeviceBytes(plan.device or "CPU", "gpu", compute=(200 if partial else 100) * MIB * plan.ubatch // 512),)
 
-    return Search(budgets, dry_run, decode, lambda each: each), settings
+    layers = draw.choice([None, None, None, draw.randint(1, blocks + 1)])
+    return Search(budgets, dry_run, decode, lambda each: each, None, layers), settings
 
 
 def test_the_pruned_search_finds_what_trying_everything_finds() -> None:

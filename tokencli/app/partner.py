@@ -35,7 +35,7 @@ def _named(target: ModelFile, world: "World") -> str | None:
     known = world.catalogue()
     entry = known.get(target.model.name)
     if entry is None and target.hub:
-        entry = next((each for each in known.values() if each.repo == target.hub.repo), None)
+        entry = next((each for each in known.values() if each.repo == target.hub.repo and each.draft), None)
     return entry.draft if entry else None
 
 
