@@ -57,6 +57,13 @@ def test_a_draft_that_is_here_is_known_by_its_header(tiny_hub: FakeHub, world: W
     assert len(tiny_hub.asked) == asked
 
 
+def test_a_draft_of_another_vocabulary_is_none(world: World, tmp_path: Path) -> None:
+    other = tiny_models.write(tmp_path / "o.gguf", vocab_size=900, layers=1, weight_type="Q8_0")
+    with world.own.open("a") as file:
+        file.write(f'[other]\npath = "{other}"\nbytes = 1000\n[third]\npath = "{tmp_path}/m.gguf"\ndraft = "other"\n')
+    assert partner_of(read_model("third", world), world) is None
+
+
 def test_a_repository_stands_for_its_alias(world: World) -> None:
     with world.own.open("a") as file:
         file.write(f'[tiny]\nrepo = "{TINY}"\nquant = "Q8_0"\ndraft = "small"\n')

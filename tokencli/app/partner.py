@@ -26,9 +26,12 @@ def partner_of(target: ModelFile, world: "World") -> Partner | None:
     entry = world.catalogue().get(name) if name else None
     if name is None or entry is None or target.info.is_recurrent:
         return None
-    model = _at_hand(name, target, world)
-    here, model = model is not None, model or _by_size(entry, target)
-    return Partner(name, model, here) if model and model.info.weight_bytes < target.info.weight_bytes else None
+    path = _path(name, world)
+    try:
+        model = _of_file(name, path, target) if path else _of_size(entry, target)
+    except (TokencliError, OSError):
+        return None
+    return Partner(name, model, path is not None) if model and model.info.weight_bytes < target.info.weight_bytes else None
 
 
 def _named(target: ModelFile, world: "World") -> str | None:
@@ -39,14 +42,19 @@ def _named(target: ModelFile, world: "World") -> str | None:
     return entry.draft if entry else None
 
 
-def _at_hand(name: str, target: ModelFile, world: "World") -> ModelFile | None:
-    """By its header; None where it is not here, cannot be read, or has another vocabulary."""
+def _path(name: str, world: "World") -> Path | None:
     with contextlib.suppress(TokencliError, OSError):
         found = here(name, world)
-        if found and not gguf_file.vocabulary_difference(Path(target.model.file), found.path):
-            return ModelFile.of(model_info(gguf_file.read_header(found.path)), str(found.path), name)
+        return found.path if found else None
     return None
 
 
-def _by_size(entry: "Entry", target: ModelFile) -> ModelFile | None:
+def _of_file(name: str, path: Path, target: ModelFile) -> ModelFile | None:
+    """By its header; None where it has another vocabulary."""
+    if gguf_file.vocabulary_difference(Path(target.model.file), path):
+        return None
+    return ModelFile.of(model_info(gguf_file.read_header(path)), str(path), name)
+
+
+def _of_size(entry: "Entry", target: ModelFile) -> ModelFile | None:
     return scaled(target, Variant(entry.quant, (File(entry.alias, entry.bytes),))) if entry.bytes else None

@@ -297,11 +297,9 @@ class Planner:
         """The plan with the draft that nobody named and nobody measured only where it is safe to expect that it pays."""
         alone = dataclasses.replace(plan, draft=None)
         found = self._offer(Partner(draft.model.name, draft, True), self._sized(alone, budgets), budgets)
-        return (
-            plan
-            if found.pays and plan.draft and found.device == plan.draft.device
-            else _noted(alone, f"without the draft: {unpaid(found)}")
-        )
+        if found.pays and plan.draft and found.device == plan.draft.device:
+            return plan
+        return _noted(alone, f"without the draft: {unpaid(found)}")
 
     def _sized(self, plan: Plan, budgets: Budgets) -> Plan:
         """The plan with predicted bytes and budgets per device."""
