@@ -1,5 +1,6 @@
 """What a text costs a real model, and how far it is from another: against sums done apart, against itself, and in order."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -194,6 +195,15 @@ class TestStory:
         report, _ = self.finished(Task(str(folder / "q8.gguf"), self.WISHES, named, text), here)
         assert report.reference
         assert (report.reference.model.quant, report.why) == ("F16", "as asked for")
+
+    def test_a_folder_of_quants_is_a_model_with_references(self, folder: Path, here: World, text: Path) -> None:
+        for old, new in (("f16", "tiny-F16"), ("q8", "tiny-Q8_0")):
+            (folder / f"{old}.gguf").rename(folder / f"{new}.gguf")
+        wishes = dataclasses.replace(self.WISHES, quant="Q8_0")
+        report, _ = self.finished(Task(str(folder), wishes, "F16", text), here)
+        assert report.reference
+        assert (report.plan.model.quant, report.reference.model.quant) == ("Q8_0", "F16")
+        assert report.plan.model.name == str(folder)
 
     def test_without_anything_better_there_is_the_perplexity_alone(self, folder: Path, here: World, text: Path) -> None:
         report, events = self.finished(Task(str(folder / "f16.gguf"), self.WISHES, text=text), here)

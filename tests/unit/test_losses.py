@@ -8,9 +8,12 @@ import pytest
 from tests import tiny_models
 from tests.unit.test_planner import PROFILES, TARGET, dry_run, machine
 from tokencli.app.losses import measured
+from tokencli.app.world import World, read_model
 from tokencli.errors import DoesNotFit
+from tokencli.listing import File, Variant
 from tokencli.plan.choose import Wishes
 from tokencli.plan.loss import FLOOR, NOTHING_MEASURED, Measured, loss
+from tokencli.plan.offers import offered_besides, scaled
 from tokencli.plan.planner import Planner
 from tokencli.plan.search import Search, Setting
 from tokencli.plan.sizes import Budgets, ModelFile
@@ -108,6 +111,29 @@ class TestFound:
         file.file.write_text("loss = [")
         assert measured(model, file).weights is None
         assert len(measured(model, file).notes) == 1
+
+
+def test_of_a_folder_of_quants_each_file_has_its_own(file: LossesFile, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    (folder / "whole").mkdir(parents=True)
+    small = tiny_models.write(folder / "tiny-Q4_K_M.gguf", weight_type="Q8_0")
+    whole = tiny_models.write(folder / "whole" / "tiny-F16.gguf", weight_type="F16")
+    here = World(losses=file, cache=tmp_path / "cache")
+    for path, percent in ((small, 5.5), (whole, 4.5)):
+        file.put(dataclasses.replace(ENTRY, identity=gguf_file.identity(path), build=this_build(), percent=percent))
+    model = read_model(str(folder), here)
+    assert {(each.quant, each.loss) for each in (model, *offered_besides(model))} == {("Q4_K_M", 5.5), ("F16", 4.5)}
+    file.file.unlink()
+    model = read_model(str(folder), here)
+    assert {(each.quant, each.loss) for each in (model, *offered_besides(model))} == {("Q4_K_M", loss("Q4_K_M")), ("F16", 0.0)}
+
+
+def test_what_was_measured_of_a_file_is_not_taken_for_another_quant() -> None:
+    other = scaled(dataclasses.replace(TARGET, measured=Measured(weights=1.0, caches=(("q8_0", 2.0),))), Q6)
+    assert (other.loss, other.measured) == (loss("Q6_K"), NOTHING_MEASURED)
+
+
+Q6 = Variant("Q6_K", (File("x-Q6_K.gguf", 1 << 30),))
 
 
 class TestPlanner:

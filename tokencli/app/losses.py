@@ -1,8 +1,10 @@
 """How measured losses come to a planner: found by the file's bytes, as values, with a line for what no longer holds."""
 
+import dataclasses
 from pathlib import Path
 
 from tokencli.plan.loss import NOTHING_MEASURED, Measured
+from tokencli.plan.sizes import ModelFile
 from tokencli.world import gguf_file
 from tokencli.world.losses import Loss, LossesFile
 from tokencli.world.tuned import this_build
@@ -10,10 +12,21 @@ from tokencli.world.tuned import this_build
 AGAIN = "tokencli bench MODEL --quality measures anew"
 
 
+def with_losses(model: ModelFile, losses: LossesFile) -> ModelFile:
+    """The model with what was measured of its file, and of the others of its folder that are offered."""
+    if not losses.file.exists():
+        return model
+    file = Path(model.model.file)
+    own = next((each.path for each in model.offered if file.as_posix().endswith(f"/{each.path}")), None)
+    others: tuple[tuple[str, Measured], ...] = ()
+    if own and not model.hub:
+        folder = file.parents[len(Path(own).parts) - 1]
+        others = tuple((each.quant, measured(folder / each.path, losses)) for each in model.offered if each.quant)
+    return dataclasses.replace(model, measured=measured(file, losses), offered_measured=others)
+
+
 def measured(file: Path, losses: LossesFile) -> Measured:
     """What was measured of a file with this build. A list that cannot be read is a line, never an error."""
-    if not losses.file.exists():
-        return NOTHING_MEASURED
     entries, faults = losses.entries()
     try:
         identity = gguf_file.identity(file)

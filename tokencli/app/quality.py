@@ -91,20 +91,20 @@ def quality(task: Task, world: World) -> Steps:
         yield Note(
             "nothing to compare with: no better quant of this model is here; --against names one. The perplexity alone is told"
         )
-        plan, chunks = yield from _Reading("tested", text, chunk, _ALL).steps(task.model, wishes, world)
+        plan, chunks = yield from _Reading("tested", text, chunk, _ALL).steps(target, wishes, world)
         return _report(plan, chunks, name, chunk, world)
     other, _, _ = yield from at_hand(reference.name, reference.wishes, world)
     _check_vocabularies(target, other)
     most = _chunks_that_fit(target, chunk, world)
     with world.scratch.place() as place:
         first = _Reading("reference", text, chunk, most, keep=place)
-        reference_plan, kept = yield from first.steps(reference.name, reference.wishes, world)
+        reference_plan, kept = yield from first.steps(other, reference.wishes, world)
         if len(kept) == most:
             yield Note(
                 f"no more than {most} chunks are read: {size(most * _bytes(target, chunk))} of logits are kept on the disk"
             )
         tested = _Reading("tested", text, chunk, most, against=place)
-        plan, chunks = yield from tested.steps(task.model, wishes, world)
+        plan, chunks = yield from tested.steps(target, wishes, world)
     report = _report(plan, chunks, name, chunk, world, reference_plan, reference)
     return dataclasses.replace(report, remembered=_remember(report, target, other, world))
 
@@ -123,9 +123,10 @@ class _Reading:
     keep: Path | None = None
     against: Path | None = None
 
-    def steps(self, name: str, wishes: Wishes, world: World) -> Generator[Event | Read, None, tuple[Plan, list[Scored]]]:
-        """Raises Interrupted where nothing came of it: the reference alone tells nothing."""
-        result = yield from opened(name, wishes, world, has_template=True)
+    def steps(self, model: ModelFile, wishes: Wishes, world: World) -> Generator[Event | Read, None, tuple[Plan, list[Scored]]]:
+        """By its file, as it was chosen. Raises Interrupted where nothing came of it: the reference alone tells nothing."""
+        wishes = dataclasses.replace(wishes, quant=None)
+        result = yield from opened(model.model.file, wishes, world, has_template=True)
         chunks: list[Scored] = []
         with result.engine as engine:
             try:
@@ -136,7 +137,7 @@ class _Reading:
             except (KeyboardInterrupt, Interrupted):
                 if self.side == "reference" or not chunks:
                     raise
-        return result.plan, chunks
+        return dataclasses.replace(result.plan, model=dataclasses.replace(model.model, quant=model.quant)), chunks
 
 
 def _text(task: Task, world: World) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def _named(model: str, against: str, target: ModelFile, world: World) -> tuple[s
     known = world.catalogue()
     if against in known or hub_name_of(against, known) or against.endswith(".gguf") or Path(against).exists():
         return against, None
-    if target.hub:
+    if target.hub or Path(model).is_dir():
         return model, against
     return str(Path(target.model.file).parent), against
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.find import find
-from tokencli.app.losses import measured
+from tokencli.app.losses import with_losses
 from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
 from tokencli.plan.choose import Wishes
-from tokencli.plan.loss import NOTHING_MEASURED
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
@@ -120,15 +119,17 @@ def read_model(
     found = find(name, world, quant, taken)
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
-    file = ModelFile.of(model_info(gguf_file.read_header(found.path)), str(found.path), name)
-    known = NOTHING_MEASURED if found.hub and not found.hub.fetched else measured(found.path, world.losses)
-    return dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered, measured=known)
+    info = model_info(gguf_file.read_header(found.path))
+    info = dataclasses.replace(info, quant=found.quant or info.quant)
+    file = ModelFile.of(info, str(found.path), name)
+    file = dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered)
+    return file if file.hub and not file.hub.fetched else with_losses(file, world.losses)
 
 
 def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
-    """What plans for the quant that goes best with all the rest, where the user named none and none is here."""
+    """What plans for the quant that goes best with all the rest, where the user named none, and none is here or several are."""
     target = planner.target
-    if not target.offered or wishes.gpu_layers:
+    if not target.offered:
         return planner
     best = planner.choose(wishes)
     count = len(target.offered)

@@ -19,7 +19,8 @@ class ModelFile:
     """A model as a file and what its header tells: a target, or a draft that may be used.
 
     `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
-    `offered`: what else could be taken in its place, with itself, where nobody named a quant. `measured`: of its quality.
+    `offered`: what else could be taken in its place, with itself, where nobody named a quant.
+    `measured`: of its quality; `offered_measured`: of that of the others, by quant.
     """
 
     model: Model
@@ -28,6 +29,7 @@ class ModelFile:
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
     measured: Measured = NOTHING_MEASURED
+    offered_measured: tuple[tuple[str, Measured], ...] = ()
 
     @property
     def loss(self) -> float:
@@ -85,7 +87,7 @@ class Budgets:
 
 def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
     """All terms by device: the target's, the draft's in one, and the compute buffers of both from the dry run."""
-    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
+    return merged((*placed(plan, info), *(draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
 
 
 def buffers(found: Iterable[DeviceBytes]) -> Iterator[DeviceBytes]:
@@ -101,7 +103,7 @@ def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
     return tuple(together[device] for device in sorted(together))
 
 
-def _draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
+def draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
     """The draft's own weights, cache and output: all of it on one device."""
     assert plan.draft
     layers = draft.info.offloadable_layers if plan.draft.device else 0
