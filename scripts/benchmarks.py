@@ -17,6 +17,7 @@ from calibration_bench import calibration
 from conversation_bench import conversation, rendering
 from download_bench import download
 from measure import interleaved, ratio
+from quality_bench import quality
 from speculation_bench import speculation
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
@@ -29,6 +30,7 @@ application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
 application.command()(calibration)
+application.command()(quality)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

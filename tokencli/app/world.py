@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokencli.app.calibrated import speeds_here
 from tokencli.app.find import find
+from tokencli.app.losses import with_losses
 from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
@@ -26,7 +27,9 @@ from tokencli.world.ghost import Ghosts
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
+from tokencli.world.losses import LossesFile
 from tokencli.world.pins import Pins
+from tokencli.world.scratch import Scratch
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
 from tokencli.world.tuned import TunedFile
@@ -44,6 +47,12 @@ def tuned_file() -> TunedFile:
     import platformdirs
 
     return TunedFile(platformdirs.user_config_path("tokencli") / "tuned.toml")
+
+
+def losses_file() -> LossesFile:
+    import platformdirs
+
+    return LossesFile(platformdirs.user_config_path("tokencli") / "losses.toml")
 
 
 def own_catalogue() -> Path:
@@ -82,6 +91,7 @@ class World:
     confirm: Callable[[str], bool] = nobody_to_ask
     tuned_file: TunedFile = field(default_factory=tuned_file)
     tuned: Remembered | None = None
+    losses: LossesFile = field(default_factory=losses_file)
 
     @property
     def calibrations(self) -> CalibrationFile:
@@ -90,6 +100,10 @@ class World:
     @property
     def hollows(self) -> Hollows:
         return Hollows(self.cache / "headers")
+
+    @property
+    def scratch(self) -> Scratch:
+        return Scratch(self.cache / "scratch", self.hub.free)
 
     def catalogue(self) -> dict[str, catalogue.Entry]:
         return catalogue.read_catalogue(self.data, self.own)
@@ -113,13 +127,16 @@ def read_model(
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
     info = model_info(gguf_file.read_header(found.path))
-    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes, offered=found.offered)
+    info = dataclasses.replace(info, quant=found.quant or info.quant)
+    file = ModelFile.of(info, str(found.path), name)
+    file = dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered)
+    return file if file.hub and not file.hub.fetched else with_losses(file, world.losses)
 
 
 def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
-    """What plans for the quant that goes best with all the rest, where the user named none and none is here."""
+    """What plans for the quant that goes best with all the rest, where the user named none, and none is here or several are."""
     target = planner.target
-    if not target.offered or wishes.gpu_layers:
+    if not target.offered:
         return planner
     best = planner.choose(wishes)
     count = len(target.offered)

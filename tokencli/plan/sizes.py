@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
 from tokencli.listing import HubModel, Variant
+from tokencli.plan.loss import NOTHING_MEASURED, Measured
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -19,6 +20,7 @@ class ModelFile:
 
     `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
     `offered`: what else could be taken in its place, with itself, where nobody named a quant.
+    `measured`: of its quality; `offered_measured`: of that of the others, by quant.
     """
 
     model: Model
@@ -26,6 +28,13 @@ class ModelFile:
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
+    measured: Measured = NOTHING_MEASURED
+    offered_measured: tuple[tuple[str, Measured], ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """Percent of perplexity that its quant loses: as measured here, else as published."""
+        return self.measured.loss(self.quant)
 
     @property
     def quant(self) -> str:
@@ -78,7 +87,7 @@ class Budgets:
 
 def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
     """All terms by device: the target's, the draft's in one, and the compute buffers of both from the dry run."""
-    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
+    return merged((*placed(plan, info), *(draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
 
 
 def buffers(found: Iterable[DeviceBytes]) -> Iterator[DeviceBytes]:
@@ -94,7 +103,7 @@ def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
     return tuple(together[device] for device in sorted(together))
 
 
-def _draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
+def draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
     """The draft's own weights, cache and output: all of it on one device."""
     assert plan.draft
     layers = draft.info.offloadable_layers if plan.draft.device else 0

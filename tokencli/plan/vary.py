@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tokencli.core import Plan
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import Wishes
-from tokencli.plan.loss import CACHES, loss
+from tokencli.plan.loss import CACHES
 from tokencli.plan.memory import refusal
 from tokencli.plan.search import Search, Setting
 from tokencli.plan.settings import Settings
@@ -16,7 +16,11 @@ from tokencli.plan.smaller import SMALL_UBATCH
 
 
 def varied(plan: Plan, model: ModelFile, settings: Settings, least_context: int) -> list[Setting]:
-    """The plan with all that nobody asked for or measured in every way that may be taken."""
+    """The plan with all that nobody asked for or measured in every way that may be taken.
+
+    Not flash attention: llama.cpp's `auto` uses it wherever the device has it, and nothing fits or is faster without it
+    (tests/unit/test_search.py); `tune` measures it, as a backend may be slow at it.
+    """
 
     def is_open(name: str) -> bool:
         return settings.origins.get(name) in ("profile", "model", "decided")
@@ -50,11 +54,12 @@ def as_tuned(plan: Plan, wishes: Wishes, settings: Settings) -> Plan:
 
 def within_loss(models: Iterable[ModelFile], most: float | None) -> list[ModelFile]:
     """Those that lose no more. Raises DoesNotFit with the one that loses least where none does."""
-    by_loss = sorted(models, key=lambda each: loss(each.quant))
-    found = [each for each in by_loss if most is None or loss(each.quant) <= most]
+    by_loss = sorted(models, key=lambda each: each.loss)
+    found = [each for each in by_loss if most is None or each.loss <= most]
     if not found:
         least = by_loss[0]
-        told = f"{loss(least.quant):g} %" if loss(least.quant) < math.inf else "of which nothing is published"
+        measured = " as measured here" if least.measured.weights is not None else ""
+        told = f"{least.loss:g} %{measured}" if least.loss < math.inf else "of which nothing is published"
         raise DoesNotFit(
             f"no quant of {least.model.name} is known to lose at most {most:g} % of perplexity",
             f"the nearest is {least.quant}: {told}",
@@ -66,13 +71,22 @@ def check_speed(search: Search, settings: list[Setting], wishes: Wishes) -> None
     """Raises DoesNotFit with the fastest plan there is where none is as fast as was asked for."""
     if wishes.target_tps is None or not (fastest := search.fastest(settings)):
         return
-    speed = search.speed_of(fastest)
+    plan = dataclasses.replace(fastest.plan, model=fastest.model.model)
+    raise _too_slow(plan, fastest.model.quant, search.speed_of(fastest), wishes.target_tps)
+
+
+def check_speed_of(plan: Plan, speed: float | None, wishes: Wishes) -> None:
+    """Raises DoesNotFit where the plan, of which everything was asked for, is not as fast as was asked for, too."""
+    if wishes.target_tps is not None and (not speed or speed < wishes.target_tps):
+        raise _too_slow(plan, plan.model.quant, speed, wishes.target_tps)
+
+
+def _too_slow(plan: Plan, quant: str, speed: float | None, wanted: float) -> DoesNotFit | UsageError:
     if not speed:
-        raise UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
-    plan = fastest.plan
-    raise DoesNotFit(
-        f"no plan for {plan.model.name} decodes at {wishes.target_tps:g} tokens/s here",
-        f"the nearest is {fastest.model.quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
+        return UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
+    return DoesNotFit(
+        f"no plan for {plan.model.name} decodes at {wanted:g} tokens/s here",
+        f"the nearest is {quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
     )
 
 
