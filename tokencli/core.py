@@ -432,6 +432,7 @@ class Plan:
     extra_buffers: bool = True
     batch_threads: int | None = None  # for more tokens than one at once; None: as `threads`
     load_mode: LoadMode = "auto"
+    page_cache: bool = True  # whether the file's pages may stay in RAM beside what was copied of them to the device
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)

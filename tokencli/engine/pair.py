@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request, Stats
@@ -23,6 +24,7 @@ from tokencli.engine.log import (
     offloaded,
 )
 from tokencli.engine.model import LoadedModel, Opening
+from tokencli.engine.pages import give_back
 from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
@@ -60,6 +62,8 @@ class Pair:
         start = time.perf_counter()
         log.clear()
         target = _open(llama, log, Opening.of_target(plan), progress)
+        if not plan.page_cache:
+            give_back(Path(plan.model.file))
         testing()
         target.warm_up()
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)

@@ -30,6 +30,7 @@ from tokencli.plan.offers import offered_besides
 from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings, Tuned
+from tokencli.plan.shared import loaded_once
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.speed import PROMPT, pass_seconds, predict
@@ -122,6 +123,7 @@ class Planner:
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
         if on_device:
             plan = self._on_device(plan, budgets)
+            plan = loaded_once(plan, self.info_for(plan), budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         plan = _noted(plan, *self._read_again(plan, budgets))
