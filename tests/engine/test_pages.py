@@ -70,7 +70,7 @@ def test_what_the_device_has_copied_is_in_ram_once(lavapipe: str, tiny: Callable
     held = {}
     for page_cache in (True, False):
         with Engine(environment=LAVAPIPE) as engine:
-            (host, device) = load(engine, replace(plan, page_cache=page_cache)).devices
+            _, device = load(engine, replace(plan, page_cache=page_cache)).devices
             held[page_cache] = resident(file)
             assert answer(engine.generate(ask("Hello", max_tokens=2)))[2].stats.tokens == 2
     assert held[True] == pytest.approx(file.stat().st_size, abs=mmap.PAGESIZE)

@@ -32,9 +32,7 @@ def test_where_it_does_not_they_are_given_back_and_that_is_said() -> None:
     found = with_ram(enough_for(2) - 4)
     assert (found.gpu_layers, found.page_cache) == (11, False)
     (note,) = found.notes
-    assert note == (
-        "Vulkan0 shares the RAM, which does not hold 1.1 GiB of weights twice: the file's pages are given back when they are loaded"
-    )
+    assert note == ("Vulkan0 shares the RAM, which does not hold 1.1 GiB of weights twice: the file's pages are given back")
 
 
 def test_a_card_with_memory_of_its_own_needs_no_such_thing() -> None:

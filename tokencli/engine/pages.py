@@ -9,7 +9,7 @@ from tokencli.listing import part_of
 
 
 def give_back(file: Path) -> None:
-    """Have the system drop what it keeps of a model's files, all parts of it; nothing where it cannot be asked to (only POSIX)."""
+    """Have the system drop what it keeps of a model's files, in all parts; nothing where it cannot be asked to."""
     if not hasattr(os, "posix_fadvise"):
         return
     for part in _parts(file):

@@ -23,5 +23,5 @@ def loaded_once(plan: Plan, info: ModelInfo, budgets: Budgets) -> Plan:
     if host.total + device.total + device.weights <= budgets.host:
         return plan
     what = f"{plan.device} shares the RAM, which does not hold {gib(device.weights)} of weights twice"
-    note = f"{what}: the file's pages are given back when they are loaded"
+    note = f"{what}: the file's pages are given back"
     return dataclasses.replace(plan, page_cache=False, notes=(*plan.notes, note))
