@@ -100,6 +100,14 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The programs of one name, and the RAM that they would give back together if they were closed."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
 

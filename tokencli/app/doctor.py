@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from tokencli.app.isolation import AS_IT_IS, MODES, NO_GPU, NO_MATRICES, started
 from tokencli.app.ladder import FAILURES
+from tokencli.app.models import listed
 from tokencli.app.world import World, read_model
 from tokencli.core import Device, Finding, Loaded, Machine, Message, Note, Plan, Request, Sampling, Text
 from tokencli.errors import ModelUnavailable, TokencliError
 from tokencli.plan.choose import is_software
 from tokencli.plan.findings import by_cost, findings
+from tokencli.plan.idle import more_if_closed
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import machine as machines
 from tokencli.world import settings
@@ -36,7 +38,7 @@ def doctor(world: World, model: str = DEMO) -> Iterator[Note | Report]:
     yield Note("measuring the memory's bandwidth")
     machine = dataclasses.replace(machine, memory_bandwidth=machines.measured_bandwidth(machine, world.cache))
     quirks = [quirk for profile in settings.read_profiles(world.data) for quirk in profile.quirks]
-    said = [*_of_the_probe(found.notes), *findings(machine, quirks)]
+    said = [*_of_the_probe(found.notes), *findings(machine, quirks), *_of_memory_held(machine, world)]
     try:
         target = read_model(model, world)
     except ModelUnavailable as error:
@@ -56,6 +58,12 @@ def forget(world: World) -> int:
 
 def _of_the_probe(notes: tuple[str, ...]) -> list[Finding]:
     return [Finding("warn", note, "update the driver; tokencli goes on without what fails") for note in notes]
+
+
+def _of_memory_held(machine: Machine, world: World) -> Iterator[Finding]:
+    sizes = {each.name: (each.bytes, each.active_share or 1.0) for each in listed(world) if each.bytes}
+    profiles, speeds = settings.read_profiles(world.data), settings.read_speeds(world.data)
+    yield from more_if_closed(sizes, machine, profiles, speeds, world.read_holders())
 
 
 def _tested(machine: Machine) -> list[Device]:

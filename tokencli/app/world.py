@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokencli.app.find import find
 from tokencli.app.remembered import Remembered
-from tokencli.core import Device, DryRun, Machine, Plan
+from tokencli.core import Device, DryRun, Holder, Machine, Plan
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
@@ -20,6 +20,7 @@ from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
+from tokencli.world.holders import read_holders
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
@@ -65,6 +66,7 @@ class World:
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
+    read_holders: Callable[[], tuple[Holder, ...]] = read_holders
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake

@@ -27,7 +27,7 @@ from tokencli.plan.fixes import Fix, priced
 from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
-from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
+from tokencli.plan.remarks import READ_AGAIN, busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings, Tuned
 from tokencli.plan.shared import loaded_once
@@ -265,7 +265,7 @@ class Planner:
         host, *_ = placed(plan, self.info_for(plan))
         if host.total > budgets.host:
             part = f"{gib(host.weights)} of weights are mapped for the CPU, of {gib(budgets.host)} of RAM that may be used now"
-            yield f"{part}: what does not stay there is read from the disk again"
+            yield f"{part}: {READ_AGAIN}"
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
         """Bytes by which the plan exceeds its device's budget, compute buffers not counted."""
