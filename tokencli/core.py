@@ -108,6 +108,14 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Strain:
+    """What else a computer does: cores that programs keep busy, by name, and how much of the engine lies in the swap."""
+
+    programs: tuple[tuple[str, float], ...] = ()
+    swapped_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
 

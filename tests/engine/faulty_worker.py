@@ -5,7 +5,7 @@ FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts l
        refused (answers OutOfMemory), nonsense (writes it), slow. STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
-FAULT_FREE names a file with what the GPU has free.
+FAULT_FREE names a file with what the GPU has free; FAULT_SPEED: tokens per second that it says it decoded.
 """
 
 import json
@@ -108,6 +108,8 @@ class Worker:
                 self.load(request, message["plan"])
             case "generate":
                 self.generate(request, message["request"])
+            case "count" | "save_state" | "load_state":
+                send(request, "Count", count=9)
 
     def load(self, request: int, plan: dict) -> None:
         self.plan = plan
@@ -127,7 +129,9 @@ class Worker:
             if index == 5:
                 self.at("decode", request)
             send(request, "Text", kind="answer", text=TEXT[index])
-        send(request, "Done", finish_reason="stop", stats=STATS, notes=[])
+        speed = float(os.environ["FAULT_SPEED"]) if "FAULT_SPEED" in os.environ else None
+        stats = {**STATS, "tokens": len(TEXT), "decode_tokens_per_second": speed}
+        send(request, "Done", finish_reason="stop", stats=stats, notes=[])
 
 
 class RefusedError(Exception):

@@ -11,8 +11,9 @@ from tokencli.app.conversation import Conversation
 from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.slow import why_slow
 from tokencli.app.world import World, seconds_left
-from tokencli.core import Done, Event, Plan, Request
+from tokencli.core import Done, Event, Plan, Request, Stats
 from tokencli.engine.known_templates import TEMPLATES
 from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
@@ -65,6 +66,11 @@ class ChatEngine:
             if isinstance(event, Done):
                 self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
             yield event
+
+    def why_slow(self, stats: Stats) -> str | None:
+        """What may have made an answer so slow; None where it was not."""
+        assert self._opened
+        return why_slow(self._opened, stats, self._world)
 
     def count(self, request: Request) -> int:
         assert self._opened

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokencli.app.find import find
 from tokencli.app.remembered import Remembered
-from tokencli.core import Device, DryRun, Holder, Machine, Plan
+from tokencli.core import Device, DryRun, Holder, Machine, Plan, Strain
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
@@ -27,6 +27,7 @@ from tokencli.world.load import LoadMeter
 from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
+from tokencli.world.strain import read_strain
 from tokencli.world.tuned import TunedFile
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
@@ -67,6 +68,7 @@ class World:
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
     read_holders: Callable[[], tuple[Holder, ...]] = read_holders
+    read_strain: Callable[[int], Strain] = read_strain
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
