@@ -575,6 +575,13 @@ class Prefilling:
 
 
 @dataclass(frozen=True, slots=True)
+class Quiet:
+    """The engine gives no sign of life, and where shaders may be compiled that is no wonder. Told once."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A piece of the reply; `drafted` where the draft had guessed it (only told apart when the request asks to)."""
 
@@ -597,4 +604,4 @@ class Done:
     pace: Mapping[str, Any] | None = None
 
 
-Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Quiet | Text | Done

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.opened import opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.shaders import telling_of_shaders
 from tokencli.app.slow import why_slow
 from tokencli.app.told import once
 from tokencli.app.world import World, is_late, seconds_left
@@ -74,6 +75,7 @@ def run(question: Question, world: World) -> Iterator[Event]:
         with result.engine as engine:
             try:
                 events = engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world))
+                events = telling_of_shaders(events, result.plan, world)
                 for event in keeping_pace(events, result.plan, world):
                     begun = _after(begun, event)
                     if isinstance(event, Done):

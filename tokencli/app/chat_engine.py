@@ -11,6 +11,7 @@ from tokencli.app.conversation import Conversation
 from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.shaders import telling_of_shaders
 from tokencli.app.slow import why_slow
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Done, Event, Plan, Request, Stats
@@ -62,6 +63,7 @@ class ChatEngine:
     def generate(self, request: Request) -> Iterator[Event]:
         assert self._opened
         events = self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
+        events = telling_of_shaders(events, self._opened.plan, self._world)
         for event in keeping_pace(events, self._opened.plan, self._world):
             if isinstance(event, Done):
                 self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
