@@ -192,7 +192,7 @@ class Request:
 
     `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
     `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
-    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be.
+    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be. `threads`: other ones than the plan's.
     To measure with: `max_draft` bounds the tokens drafted at once (0: plain decoding), `past_end` goes on after an end token.
     """
 
@@ -210,6 +210,7 @@ class Request:
     json_schema: str | None = None
     max_draft: int | None = None
     past_end: bool = False
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

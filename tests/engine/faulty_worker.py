@@ -5,7 +5,8 @@ FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts l
        refused (answers OutOfMemory), nonsense (writes it), slow. STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
-FAULT_FREE names a file with what the GPU has free; FAULT_SPEED: tokens per second that it says it decoded.
+FAULT_FREE names a file with what the GPU has free, FAULT_ASKED one that gets the threads of each answer; FAULT_SPEED: tokens
+per second that it says it decoded.
 """
 
 import json
@@ -123,6 +124,9 @@ class Worker:
         send(request, "Loaded", **fields, load_seconds=0.5, draft=False, notes=[])
 
     def generate(self, request: int, wanted: dict) -> None:
+        if "FAULT_ASKED" in os.environ:
+            with Path(os.environ["FAULT_ASKED"]).open("a") as asked:
+                print(wanted["threads"], file=asked)
         send(request, "Prefilling", done=0, total=9)
         self.at("prefill", request)
         for index in range(len(wanted["begun"]["answer"]), len(TEXT)):

@@ -88,6 +88,11 @@ class Pair:
         """Time inside llama_decode, of the target and of the draft."""
         return self.target.seconds, self.draft.seconds if self.draft else 0.0
 
+    def use_threads(self, count: int | None) -> None:
+        for model in (self.target, self.draft):
+            if model:
+                model.use_threads(count)
+
     def drafter(self, request: Request) -> Guarded:
         """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
         failed = self.guarded is not None and self.guarded.failure is not None
