@@ -2,6 +2,7 @@
 
 usage: faulty_worker.py [gpu] FAULT@STAGE[?CONDITION] ...
 FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts like C++), kill (as the system's OOM killer does),
+       oom (takes a GiB: more than its control group has),
        refused (answers OutOfMemory), nonsense (writes it), slow. STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
@@ -84,6 +85,10 @@ class Worker:
                 send(request, "Text", kind="answer", text="XXXXX")
             case "alloc":
                 allocate()
+            case "oom":
+                print("its last words", file=sys.stderr, flush=True)
+                print("was not killed", len(b"x" * GIB), file=sys.stderr, flush=True)
+                sys.exit(3)
             case "refused":
                 send(request, "Error", kind="OutOfMemory", what="the memory does not hold it", hint="")
                 raise RefusedError
