@@ -7,7 +7,7 @@ FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts l
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
 FAULT_FREE names a file with what the GPU has free, FAULT_ASKED one that gets the threads of each answer; FAULT_SPEED: tokens
-per second that it says it decoded.
+per second that it says it decoded; FAULT_WORDS: what it writes before it dies.
 """
 
 import json
@@ -94,7 +94,7 @@ class Worker:
                 raise RefusedError
             case _:
                 signals = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "kill": signal.SIGKILL}
-                print("its last words", file=sys.stderr, flush=True)
+                print(os.environ.get("FAULT_WORDS", "its last words"), file=sys.stderr, flush=True)
                 os.kill(os.getpid(), signals[fault])
 
     def serve(self, message: dict) -> None:

@@ -1,7 +1,7 @@
 """The story of `doctor`: look at everything afresh, try each device on a real model, and say what to do. Prints nothing."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.app.isolation import AS_IT_IS, MODES, NO_GPU, NO_MATRICES, started
@@ -16,6 +16,7 @@ from tokencli.plan.idle import more_if_closed
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import machine as machines
 from tokencli.world import settings
+from tokencli.world.owner import without
 
 DEMO = "smollm2-135m"
 _TOKENS = 8
@@ -48,7 +49,16 @@ def doctor(world: World, model: str = DEMO) -> Iterator[Note | Report]:
         for device in _tested(machine):
             yield Note(f"trying {device.id}")
             said.append(_SelfTest(target, machine, device, found.mode, world, texts).finding())
-    yield Report(machine, tuple(by_cost(said)))
+    yield _anonymous(machine, by_cost(said), world)
+
+
+def _anonymous(machine: Machine, said: Iterable[Finding], world: World) -> Report:
+    """To be shown to others: what came from files, paths and an engine's last words names no user, no folder, no computer."""
+    words = world.owner()
+    return Report(
+        dataclasses.replace(machine, failed_probes=tuple(without(each, words) for each in machine.failed_probes)),
+        tuple(Finding(each.level, without(each.what, words), without(each.hint, words)) for each in said),
+    )
 
 
 def forget(world: World) -> int:

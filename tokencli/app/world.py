@@ -24,6 +24,7 @@ from tokencli.world.holders import read_holders
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
+from tokencli.world.owner import owner
 from tokencli.world.pins import Pins
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
@@ -69,6 +70,7 @@ class World:
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
     read_holders: Callable[[], tuple[Holder, ...]] = read_holders
     read_strain: Callable[[int], Strain] = read_strain
+    owner: Callable[[], Mapping[str, str]] = owner
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
