@@ -1,10 +1,12 @@
 """A real Vulkan device without a GPU: Mesa's lavapipe. The split changes where buffers are, never the text."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.engine.conftest import LAVAPIPE, answer, ask, load, plan_for
+from tokencli.app.isolation import MODES, NO_GPU, NO_MATRICES
 from tokencli.core import Loaded, Model
 from tokencli.engine.client import Engine
 
@@ -46,3 +48,13 @@ def test_llama_cpp_hides_the_software_device_unless_told(lavapipe: str) -> None:
     """Report A1-11, A1-12: nobody gets the CPU disguised as a GPU by default."""
     with Engine() as engine:
         assert [device.id for device in engine.devices()] == ["CPU"]
+
+
+@pytest.mark.parametrize(("mode", "listed"), [(NO_GPU, False), ("without Vulkan", False), (NO_MATRICES, True)])
+def test_a_mode_without_gpus_does_not_even_load_their_driver(lavapipe: str, mode: str, listed: bool) -> None:
+    """Report A1-34: nothing that could wake a card is opened for a plan on the CPU."""
+    with Engine(environment={**LAVAPIPE, **MODES[mode]}) as engine:
+        devices = [device.id for device in engine.devices()]
+        mapped = Path(f"/proc/{engine.process_id}/maps").read_text()
+    assert (lavapipe in devices) == listed
+    assert ("libvulkan_lvp" in mapped) == listed
