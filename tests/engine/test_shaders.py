@@ -1,4 +1,4 @@
-"""A Vulkan driver that compiles shaders with a model's first tokens is silent for long: told, waited for, remembered (A7-03)."""
+"""A Vulkan driver that compiles shaders with the first tokens is silent for long: told, waited for, remembered (A7-03, A7-04)."""
 
 import sys
 from collections.abc import Callable, Mapping
