@@ -1,4 +1,4 @@
-"""llama.cpp's own llama-speculative-simple, to compare with: built from the very sources of our llama-cpp-python, called, read.
+"""llama.cpp's own tools, to compare with: built from the very sources of our llama-cpp-python; speculative-simple called, read.
 
 For the CPU, outside the tree, with the compiler flags of our own build. Takes minutes; never needed to run or to test tokencli.
 """
@@ -20,7 +20,8 @@ from install import read_pins, say
 from llama_wheel import disk_message, last_error, locked, run_build
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOL = "llama-speculative-simple"
+SPECULATIVE, BENCH, PERPLEXITY = TOOLS = ("llama-speculative-simple", "llama-bench", "llama-perplexity")
+_NAMES = ", ".join(TOOLS)
 NEEDED_BYTES = 1024**3
 JOBS = "2"
 OPTIONS = (
@@ -30,43 +31,44 @@ OPTIONS = (
     "-DLLAMA_BUILD_COMMON=ON",
     "-DLLAMA_BUILD_EXAMPLES=ON",
     "-DLLAMA_BUILD_TESTS=OFF",
-    "-DLLAMA_BUILD_TOOLS=OFF",
+    "-DLLAMA_BUILD_TOOLS=ON",
     "-DLLAMA_BUILD_SERVER=OFF",
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_OPENSSL=OFF",
 )
 
 
-def speculative_simple() -> Path:
-    """The path of the program, built now where it is not there yet. Raises InstallError."""
+def tool(name: str) -> Path:
+    """The path of one of TOOLS, all built now where it is not there yet. Raises InstallError."""
     version = read_pins((ROOT / "pyproject.toml").read_text("utf-8")).llama
     folder = platformdirs.user_cache_path("tokencli") / "llama-tools" / version
-    if not (folder / TOOL).exists():
+    if not (folder / name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", say):
-            if not (folder / TOOL).exists():
+            if not (folder / name).exists():
                 _build(version, folder)
-    return folder / TOOL
+    return folder / name
 
 
 def _build(version: str, folder: Path) -> None:
-    """Builds in a folder of its own and moves the program to its place at the end: what stands there is whole."""
+    """Builds in a folder of its own and moves the programs to their place at the end: what stands there is whole."""
     if problem := disk_message(folder, shutil.disk_usage(folder).free, NEEDED_BYTES):
         raise InstallError(problem)
     if not shutil.which("cmake"):
-        raise InstallError(f"cmake, which builds {TOOL}, is not installed")
+        raise InstallError(f"cmake, which builds {_NAMES}, is not installed")
     work, log, build_log = folder / "work", folder / "prepare.log", folder / "build.log"
     log.unlink(missing_ok=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
         sources = _sources(version, work, log)
-        say(f"building {TOOL} {version} for the CPU")
+        say(f"building {_NAMES} {version} for the CPU")
         _run([*_gently(), "cmake", "-S", str(sources), "-B", str(work / "build"), *_generator(), *OPTIONS], log)
-        command = [*_gently(), "cmake", "--build", str(work / "build"), "--target", TOOL, "-j", JOBS]
+        command = [*_gently(), "cmake", "--build", str(work / "build"), "--target", *TOOLS, "-j", JOBS]
         if run_build(command, _environment(), build_log, say):
             raise InstallError(f"the build failed: {last_error(build_log.read_text(errors='replace'))} (log: {build_log})")
-        (work / "build/bin" / TOOL).replace(folder / TOOL)
+        for name in TOOLS:
+            (work / "build/bin" / name).replace(folder / name)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -87,7 +89,7 @@ def _run(command: list[str], log: Path) -> None:
         print("$", shlex.join(command), file=file, flush=True)
         failed = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
     if failed:
-        raise InstallError(f"{TOOL} could not be built: {last_error(log.read_text(errors='replace'))} (log: {log})")
+        raise InstallError(f"{_NAMES} could not be built: {last_error(log.read_text(errors='replace'))} (log: {log})")
 
 
 def _environment() -> dict[str, str]:
@@ -171,7 +173,7 @@ def _arguments(setting: Setting, prompt_file: str) -> list[str]:
 
 if __name__ == "__main__":
     try:
-        print(speculative_simple())
+        print(*(tool(name) for name in TOOLS), sep="\n")
     except (InstallError, subprocess.SubprocessError) as error:
         say(str(error))
         sys.exit(1)
