@@ -556,7 +556,8 @@ OWN_TEMPLATE = "own"
 class Loaded:
     """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user.
 
-    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None.
+    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None. `flash_attention`: what
+    became of it, None where llama.cpp does not say.
     """
 
     gpu_layers: int
@@ -567,6 +568,7 @@ class Loaded:
     draft: bool = False
     notes: tuple[str, ...] = ()
     template: str | None = OWN_TEMPLATE
+    flash_attention: Literal["on", "off"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

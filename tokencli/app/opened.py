@@ -207,8 +207,12 @@ def as_loaded(plan: Plan, loaded: Loaded, has_template: bool = False) -> Plan:
         notes.append(f"nothing was put on {plan.device}: the model runs on the CPU")
     elif loaded.gpu_layers < plan.gpu_layers:
         notes.append(f"only {loaded.gpu_layers} of the {plan.gpu_layers} layers asked for are on {plan.device}")
+    if loaded.flash_attention == "off" and plan.flash_attention != "off":
+        where = plan.device or "the CPU"
+        notes.append(f"flash attention is off: {where} has none for this model, and attention takes more memory and time")
     return dataclasses.replace(
         plan,
+        flash_attention=loaded.flash_attention or plan.flash_attention,
         gpu_layers=loaded.gpu_layers,
         context=loaded.context,
         draft=plan.draft if loaded.draft else None,

@@ -20,6 +20,7 @@ from tokencli.engine.log import (
     blocks_by_device,
     blocks_without_experts,
     device_bytes,
+    flash_attention,
     load_failure,
     offloaded,
 )
@@ -68,7 +69,7 @@ class Pair:
         target.warm_up()
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
-        places = device_bytes(log.lines, kinds)
+        places, used = device_bytes(log.lines, kinds), flash_attention(log.lines)
         notes: list[str] = []
         draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
         loaded = Loaded(
@@ -80,6 +81,7 @@ class Pair:
             draft=depth > 0,
             notes=tuple(notes),
             template=template_name(target.vocabulary),
+            flash_attention=used,
         )
         return cls(plan, target, draft, depth, loaded, _controller(plan, target, draft, depth, pace))
 
