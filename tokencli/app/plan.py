@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.isolation import Started, started
-from tokencli.app.remembered import draft_wanted, remembering
+from tokencli.app.partner import partner_of
+from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Holder, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -65,9 +66,9 @@ def _decided(
             ask = functools.partial(dry_run_elsewhere, engine, world=world)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
-        planner = chosen(planner, model, wishes, world)
-        holders = () if machine_name else world.read_holders()
-        decision = _decision(planner, wishes, holders)
+        planner = chosen(planner, model, wishes, world) if machine_name else _settled(planner, model, wishes, world)
+        planner = dataclasses.replace(planner, partner=partner_of(planner.target, world))
+        decision = _decision(planner, wishes, () if machine_name else world.read_holders())
         decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
@@ -87,6 +88,14 @@ def _decision(planner: Planner, wishes: Wishes, holders: tuple[Holder, ...]) -> 
     gain = if_closed(decision.plan, planner, wishes, holders)
     noted = dataclasses.replace(decision.plan, notes=(*decision.plan.notes, gain)) if gain else decision.plan
     return dataclasses.replace(decision, plan=noted)
+
+
+def _settled(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
+    """For the quant of the best plan, where that was open, with what was measured of it."""
+    if not planner.target.offered:
+        return planner
+    planner = chosen(planner, name, wishes, world)
+    return dataclasses.replace(planner, tuned=tuned_for(planner.target, planner.machine.devices, world))
 
 
 def _planner(begun: Started, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
@@ -135,8 +144,8 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
-        decided = _with_notes(planner.decide(wishes).plan, notes)
+        planner = _settled(_planner(begun, target, draft, world), model, wishes, world)
+        decided = _with_notes(planner.decide(wishes).plan, [*planner.target.notes, *notes])
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
     return decided, compared(without_draft(as_reserved(decided, info)), without_draft(found))
@@ -149,7 +158,9 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        decided = _with_notes(_planner(begun, target, draft, world).decide(wishes).plan, notes)
+        planner = _settled(_planner(begun, target, draft, world), model, wishes, world)
+        target = planner.target
+        decided = _with_notes(planner.decide(wishes).plan, [*target.notes, *notes])
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokencli.core import Finding, Holder, Machine, Plan, Profile, Speeds
-from tokencli.errors import DoesNotFit
+from tokencli.errors import TokencliError
 from tokencli.plan.choose import Wishes
 from tokencli.plan.loss import CACHES, loss
 from tokencli.plan.outlook import outlook
@@ -65,7 +65,7 @@ def _plan(planner: Planner, wishes: Wishes, holders: Iterable[Holder]) -> Plan |
     idle = dataclasses.replace(planner, machine=_without(planner.machine, holders))
     try:
         return dataclasses.replace(idle, target=idle.choose(wishes)).plan(wishes)
-    except DoesNotFit:
+    except TokencliError:  # an aside is no reason to fail
         return None
 
 
