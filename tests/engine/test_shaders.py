@@ -31,9 +31,9 @@ def verdicts(tmp_path: Path) -> Verdicts:
 
 @pytest.fixture
 def world(tmp_path: Path, verdicts: Verdicts) -> Callable[..., app.World]:
-    def make(*faults: str, silence: float = 0.7) -> app.World:
+    def make(*faults: str) -> app.World:
         def engine(environment: Mapping[str, str]) -> Engine:
-            return Engine([sys.executable, "-S", str(WORKER), *faults], environment, silence_seconds=silence, quiet_seconds=0.1)
+            return Engine([sys.executable, "-S", str(WORKER), *faults], environment, silence_seconds=0.7, quiet_seconds=0.1)
 
         return app.World(
             start_engine=lambda: engine({}),
@@ -83,18 +83,18 @@ def test_a_chat_says_it_too(world: Callable[..., app.World], tiny: Callable[...,
 def test_three_times_as_long_is_waited_where_shaders_may_be_compiled(
     world: Callable[..., app.World], tiny: Callable[..., Model], verdicts: Verdicts
 ) -> None:
-    """A worker that needs 0.3 s, where 0.2 s are a hang."""
-    patient = world("gpu", "slow@first?gpu", silence=0.2)
+    """A worker that needs 1.2 s, where 0.7 s are a hang."""
+    patient = world("gpu", "slower@first?gpu")
     events = ask(tiny(), patient)
     assert "".join(event.text for event in events if isinstance(event, Text)) == "hello wide world"
     assert not any("in the time" in event.text or "trying" in event.text for event in events if isinstance(event, Note))
     again = [event.text for event in ask(tiny(), patient) if isinstance(event, Note)]
-    assert "the engine has given no sign of life for 0.2 s while decoding the first token" in again[0]
+    assert "the engine has given no sign of life for 0.7 s while decoding the first token" in again[0]
 
 
 def test_a_hang_is_given_up_all_the_same(world: Callable[..., app.World], tiny: Callable[..., Model], verdicts: Verdicts) -> None:
-    notes = [event.text for event in ask(tiny(), world("gpu", "hang@first?gpu", silence=0.2)) if isinstance(event, Note)]
-    assert any("given no sign of life for 0.6 s while decoding the first token; trying once more" in note for note in notes)
+    notes = [event.text for event in ask(tiny(), world("gpu", "hang@first?gpu")) if isinstance(event, Note)]
+    assert any("given no sign of life for 2.1 s while decoding the first token; trying once more" in note for note in notes)
     assert not verdicts.has_compiled("llama", "Q8_0"), "the CPU answered"
 
 
