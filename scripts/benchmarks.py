@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conversation_bench import conversation, rendering
 from download_bench import download
 from measure import interleaved, ratio
+from quality_bench import quality
 from speculation_bench import speculation
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
@@ -27,6 +28,7 @@ application.command()(speculation)
 application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
+application.command()(quality)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

@@ -12,9 +12,11 @@ from tokencli.cli import options
 from tokencli.cli.follow import follow
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Progress, placement, plan_json, stats_json
+from tokencli.errors import UsageError
 
 if TYPE_CHECKING:
     from tokencli.app.bench import Report
+    from tokencli.plan.choose import Wishes
     from tokencli.tune.intervals import Interval
 
 PromptTokens = Annotated[int, typer.Option("--prompt-tokens", metavar="N", help="Length of the prompt.")]
@@ -23,6 +25,14 @@ Compare = Annotated[
     Path | None, typer.Option("--compare", metavar="OLD.json", help="Compare with an earlier --json.", show_default=False)
 ]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Compare even with another computer, model or length.")]
+Quality = Annotated[bool, typer.Option("--quality", help="Measure instead what a quant or a KV type loses, on a text.")]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="QUANT|FILE", help="What --quality compares with: the best here.", show_default=False),
+]
+OwnText = Annotated[
+    Path | None, typer.Option("--text", metavar="FILE", help="The text --quality reads; one is shipped.", show_default=False)
+]
 Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Answers to measure, after one to warm up.")]
 
 _LABELS = (
@@ -45,6 +55,9 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         runs: Runs = 5,
         compare: Compare = None,
         anyway: Anyway = False,
+        quality: Quality = False,
+        against: Against = None,
+        text: OwnText = None,
         gpu_layers: options.GpuLayers = None,
         cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
@@ -62,6 +75,16 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         """Measure TTFT, inter-token latency, prefill and decode speed; with and without the draft, in interleaved pairs."""
         options.check_range(("--prompt-tokens", prompt_tokens, 1, 1 << 24), ("--tokens", tokens, 2, 1 << 24))
         options.check_range(("--runs", runs, 1, 1000))
+        if quality:
+            if compare or draft or draft_tokens:
+                raise UsageError(
+                    "--quality takes no draft and compares with no earlier report", "leave --draft and --compare out"
+                )
+            wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
+            measure_quality(model, wishes, against, text, terminal, yes, as_json, quiet)
+            return
+        if against or text:
+            raise UsageError("--against and --text are for --quality", "add --quality, or leave them out")
         from tokencli.app import World
         from tokencli.app import bench as story
         from tokencli.app.bench_compare import read_earlier
@@ -76,6 +99,32 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
             raise typer.Exit(130)
 
     return bench
+
+
+def measure_quality(
+    model: str,
+    wishes: "Wishes",
+    against: str | None,
+    text: Path | None,
+    terminal: Terminal,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """`bench --quality`. Raises typer.Exit where it was broken off."""
+    from tokencli.app import World
+    from tokencli.app import quality as story
+    from tokencli.cli import quality_view as view
+
+    options.check_range(("--context", wishes.context, 32, 1 << 24))
+    world = World(confirm=lambda what: terminal.confirm(what, yes))
+    steps = story.quality(story.Task(model, wishes, against, text), world)
+    report = view.followed(steps, terminal, quiet or as_json)
+    lines = [view.quality_json(report)] if as_json else view.quality_lines(report)
+    terminal.stdout.write("".join(f"{line}\n" for line in lines))
+    terminal.stdout.flush()
+    if report.interrupted:
+        raise typer.Exit(130)
 
 
 def _followed(steps: Any, terminal: Terminal, quiet: bool) -> "Report":

@@ -31,6 +31,7 @@ from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
+from tokencli.engine.score import Rows, chunks_of, scored
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError, UsageError
 
@@ -64,6 +65,8 @@ class Worker:
                 self._generate(request, wire.request(message["request"]))
             case "count":
                 self._count(request, wire.request(message["request"]))
+            case "score":
+                self._score(request, message)
             case "save_state" | "load_state":
                 self._state(request, message["do"], message["file"])
             case unknown:
@@ -138,6 +141,16 @@ class Worker:
             raise EngineError("no model is loaded", "load one first")
         tokens = make_prompt(self._pair.target.vocabulary, wanted).tokens
         self._write(wire.line(request, **{"is": "Count"}, count=len(tokens)))
+
+    def _score(self, request: int, asked: dict[str, Any]) -> None:
+        if self._pair is None:
+            raise EngineError("no model is loaded", "load one first")
+        chunks = chunks_of(asked["text"], self._pair.target.vocabulary, asked["length"], asked["most"])
+        for event in scored(self._pair.target, chunks, Rows.kept(asked["keep"]), Rows.kept(asked["against"])):
+            self._tell(request, event)
+            if request in self._cancelled:
+                break
+        self._write(wire.line(request, **{"is": "Count"}, count=len(chunks)))
 
     def _state(self, request: int, do: str, file: str) -> None:
         if self._pair is None:
