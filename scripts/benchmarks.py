@@ -13,6 +13,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from calibration_bench import calibration
 from conversation_bench import conversation, rendering
 from download_bench import download
 from measure import interleaved, ratio
@@ -28,6 +29,7 @@ application.command()(speculation)
 application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
+application.command()(calibration)
 application.command()(quality)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."

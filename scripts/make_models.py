@@ -90,11 +90,11 @@ def quants() -> Quants:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", say):
             _check_disk(folder, QUALITY_BYTES)
-            with _written(paths.f16, "the demo model in F16") as partial:
+            with written(paths.f16, "the demo model in F16") as partial:
                 dither(original, partial)
             for path, kind in ((paths.q8_0, Q8_0), (paths.q4_1, Q4_1)):
-                with _written(path, "a quant of it") as partial:
-                    _quantize_apart(paths.f16, partial, kind)
+                with written(path, "a quant of it") as partial:
+                    quantize_apart(paths.f16, partial, kind)
     return paths
 
 
@@ -117,14 +117,14 @@ def weak_draft_blocks() -> list[Block]:
 def _make(paths: Paths) -> None:
     _check_disk(paths.target.parent, NEEDED_BYTES)
     if not paths.weak_draft.exists():
-        with _written(paths.weak_draft, "the weak draft, without three blocks") as partial:
+        with written(paths.weak_draft, "the weak draft, without three blocks") as partial:
             rebuild(paths.original, partial, weak_draft_blocks())
     if not paths.target.exists():
         padded = paths.target.with_name("padded-q4_1.gguf")
-        with _written(padded, f"the target, {REPEATS * BLOCKS} blocks") as partial:
+        with written(padded, f"the target, {REPEATS * BLOCKS} blocks") as partial:
             rebuild(paths.original, partial, target_blocks())
-        with _written(paths.target, "the target in F16") as partial:
-            _quantize_apart(padded, partial, F16)
+        with written(paths.target, "the target in F16") as partial:
+            quantize_apart(padded, partial, F16)
         padded.unlink()
 
 
@@ -138,7 +138,7 @@ def _check_disk(folder: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def _written(path: Path, what: str) -> Iterator[Path]:
+def written(path: Path, what: str) -> Iterator[Path]:
     """A path to write to, which takes its real name when all is well: a file of that name is always whole."""
     say(f"making {what} ...")
     start = time.monotonic()
@@ -202,7 +202,7 @@ def dither(source: Path, destination: Path) -> None:
     writer.close()
 
 
-def _quantize_apart(source: Path, destination: Path, kind: int) -> None:
+def quantize_apart(source: Path, destination: Path, kind: int) -> None:
     """In a process of its own: native code may crash."""
     command = [sys.executable, __file__, "--quantize", str(source), str(destination), str(kind)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")

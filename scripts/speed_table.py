@@ -47,7 +47,8 @@ to the {count} rows of the first table, each device counting once (tests/speed_f
   flash attention, does not run at the speed of its bus. Cards under Vulkan reach 0.55 to 0.84 of their buses, layers included.
   The GTX 1650 Ti Mobile makes a third less of its bus than other CUDA cards. A constant for any of these would be one device's.
   Experts on the CPU (B-2080n) are reads scattered over the host's memory, but only this one row tells by how much that slows
-  them: they have no constant of their own. What would help in all these cases is to measure the device at hand (`tune`, to come).
+  them: they have no constant of their own. What helps in all these cases is to measure the device at hand: `tokencli tune` does
+  (docs/performance.md, Calibration).
 """
 CHECK_HEAD = """
 ## The rows a prediction is held to

@@ -300,6 +300,7 @@ class ModelInfo:
     passes: int = 1  # how often a token goes through the same weights
     shard: tuple[int, int] | None = None  # which part of how many the file is
     parameters: int | None = None  # weights in the file
+    type_bytes: Mapping[str, float] = field(default_factory=dict)  # what decoding a token reads, by tensor type
 
     @property
     def offloadable_layers(self) -> int:
@@ -409,25 +410,47 @@ class Rates:
     """What a backend makes of the nominal speeds of a kind of device.
 
     `prefill_share` may exceed 1: nominal is f32, and tensor cores and int8 dot products do more. `operations_per_weight`: of
-    quants whose unpacking, not reading, is what a decoded token waits for.
+    quants whose unpacking, not reading, is what a decoded token waits for. `copy_share`: of a bandwidth that was measured by
+    copying, where no nominal one is known.
     """
 
     bandwidth_share: float
     layer_seconds: float
     prefill_share: float
     operations_per_weight: Mapping[str, float] = field(default_factory=dict)
+    copy_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What `tune` measured of one device, in place of its data sheet and the rates of its kind; `threads` of the CPU, else None.
+
+    `decode`: bytes of weights per second, read and unpacked, by tensor type ("Q4_K"); `prefill`: the same times tokens;
+    `cache`: bytes of keys and values per second, None where that is not told apart from the weights.
+    """
+
+    device: str
+    threads: int | None
+    decode: Mapping[str, float]
+    layer_seconds: float
+    cache: float | None = None
+    prefill: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Rates by backend and kind of device ("cuda.gpu"), and where they come from.
+    """Rates by backend and kind of device ("cuda.gpu"), and what was measured here. `note`: why none of that is used.
 
     `half_rows`: rows of a matrix product at which it reaches half of its full speed.
     """
 
     rates: Mapping[str, Rates]
     half_rows: float
-    origin: Literal["calibrated", "predicted"] = "predicted"
+    calibrations: tuple[Calibration, ...] = ()
+    note: str = ""
+
+    def calibration(self, device: str, threads: int | None) -> Calibration | None:
+        return next((each for each in self.calibrations if (each.device, each.threads) == (device, threads)), None)
 
 
 @dataclass(frozen=True, slots=True)

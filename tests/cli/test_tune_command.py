@@ -15,8 +15,10 @@ from tests.cli.conftest import COMMAND, Tokencli, one_error_line
 from tests.unit.test_tuned_file import ENTRY
 from tokencli.app import World
 from tokencli.app.remembered import this_computer
+from tokencli.core import Calibration
 from tokencli.engine.client import Engine
 from tokencli.world import gguf_file, tuned
+from tokencli.world.calibrated import Calibrated, CalibrationFile
 from tokencli.world.tuned import Entry, TunedFile
 
 SHORT = ("--max-tokens", "4", "--temperature", "0")
@@ -134,6 +136,37 @@ def test_entries_are_listed_and_forgotten(tokencli: Tokencli, model: str, file: 
     assert again.returncode == 2
     assert "nothing is remembered of" in one_error_line(again)
     assert tokencli("tune", "--list").stdout == ""
+
+
+@pytest.fixture
+def calibrated(entry: Entry, file: TunedFile) -> CalibrationFile:
+    """As if the CPU had been measured here with one thread."""
+    found = CalibrationFile(file.file.with_name("calibrated.toml"))
+    measured = Calibration("CPU", 1, {"Q8_0": 20e9}, 5e-5)
+    found.put([Calibrated(entry.build, entry.computer, entry.devices, "2026-12-01", measured)])
+    return found
+
+
+ONE = ("--device", "cpu", "--threads", "1")
+
+
+def test_plan_says_calibrated_where_this_computer_was_measured(
+    tokencli: Tokencli, model: str, calibrated: CalibrationFile
+) -> None:
+    assert json.loads(tokencli("plan", model, *ONE, "--json").stdout)["plan"]["predicted"]["origin"] == "calibrated"
+    assert "calibrated: decode about" in tokencli("plan", model, *ONE).stdout
+    assert "calibration 2026-12-01 CPU, 1 thread: Q8_0 20.0 GB/s, 50 us a layer" in tokencli("tune", "--list").stdout
+    assert json.loads(tokencli("tune", "--list", "--json").stdout)["calibrated"][0]["calibration"]["threads"] == 1
+    assert tokencli("tune", "--forget", "calibration").stderr == "1 forgotten\n"
+    assert json.loads(tokencli("plan", model, *ONE, "--json").stdout)["plan"]["predicted"]["origin"] is None
+
+
+def test_a_calibration_that_cannot_be_read_is_one_line(tokencli: Tokencli, model: str, calibrated: CalibrationFile) -> None:
+    calibrated.file.write_text("[[calibrated]\n")
+    result = tokencli("run", model, "hi", *SHORT, *ONE)
+    assert result.returncode == 0
+    (line,) = (line for line in result.stderr.splitlines() if "calibration" in line)
+    assert "cannot be read" in line
 
 
 def test_a_model_is_needed(tokencli: Tokencli) -> None:

@@ -356,6 +356,27 @@ def test_a_type_without_a_kernel_stays_off_the_device_and_says_so() -> None:
     assert own.plan(Wishes(gpu_layers=10)).gpu_layers == 10
 
 
+def test_a_quant_whose_header_is_not_here_counts_as_of_the_type_it_is_named_after() -> None:
+    """So that a calibration by tensor types prices it as such, not as the one whose header is here."""
+    by_quant = {each.info.quant: each.info.type_bytes for each in offered_besides(EIGHT_B)}
+    for quant, tensor_type in (("Q8_0", "Q8_0"), ("Q5_K_M", "Q5_K"), ("Q6_K", "Q6_K")):
+        assert set(by_quant[quant]) == {tensor_type}
+    assert set(EIGHT_B.info.type_bytes) >= {"Q4_K", "Q6_K"}, "a header tells the mix"
+
+
+def test_a_cpu_whose_speed_alone_is_known_does_not_win_for_that() -> None:
+    """A real computer: `doctor` has measured its memory, nothing tells its card's."""
+    known = read_snapshot("cuda-6gb-16gb", data_folder())
+    blind = tuple(dataclasses.replace(each, bandwidth_bytes_per_second=None) for each in known.devices)
+    here = dataclasses.replace(known, devices=blind, memory_bandwidth=60_000_000_000)
+    small = dataclasses.replace(EIGHT_B, offered=())
+    own = planner(small, here)
+    there = own.plan(Wishes())
+    assert own.plan(Wishes(device="cpu")).predicted.decode_tokens_per_second
+    without = dataclasses.replace(here, memory_bandwidth=None)
+    assert (there.device, there.gpu_layers) == ("CUDA0", planner(small, without).plan(Wishes()).gpu_layers)
+
+
 # Questions
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import speed_rows, zoo_cases
 from tests.speed_fit import fitted
 from tests.speed_rows import percentile
-from tokencli.core import Device, Draft, Machine, Model, ModelInfo, Plan, Prediction, Rates, Speeds, Vocabulary
+from tokencli.core import Calibration, Device, Draft, Machine, Model, ModelInfo, Plan, Prediction, Rates, Speeds, Vocabulary
 from tokencli.errors import UsageError
 from tokencli.plan.speed import (
     best_depth,
@@ -185,7 +185,6 @@ def test_a_prediction_says_where_it_is_from_and_nothing_it_does_not_know() -> No
     known = predict(plan(11), info(), machine(), ROUND)
     assert known.origin == "predicted"
     assert known.ttft_seconds == pytest.approx(512 / known.prefill_tokens_per_second)  # type: ignore[operator]
-    assert predict(plan(11), info(), machine(), dataclasses.replace(ROUND, origin="calibrated")).origin == "calibrated"
     no_arithmetic = predict(plan(11), info(), machine(operations=None), ROUND)
     assert (no_arithmetic.ttft_seconds, no_arithmetic.prefill_tokens_per_second) == (None, None)
     assert no_arithmetic.decode_tokens_per_second == known.decode_tokens_per_second
@@ -207,6 +206,72 @@ def test_factors_need_both_speeds() -> None:
     fast, slow = Prediction(decode_tokens_per_second=12.0), Prediction(decode_tokens_per_second=8.0)
     assert factor(fast, slow) == 1.5
     assert factor(fast, Prediction()) is factor(Prediction(), slow) is None
+
+
+# As measured here
+
+
+MEASURED = Calibration("CPU", 4, {"F16": 20.0 * GB, "Q4_K": 10.0 * GB}, 1e-4, 5.0 * GB, {"F16": 4.0 * TERA})
+
+
+def mixed(**sizes: float) -> ModelInfo:
+    return info(type_bytes=sizes)
+
+
+def test_what_was_measured_goes_before_data_sheets_by_tensor_type_and_says_so() -> None:
+    here = dataclasses.replace(ROUND, calibrations=(MEASURED,))
+    for sizes, rate in (({"F16": 1.0}, 20), ({"Q4_K": 1.0}, 10), ({"F16": 1.0, "Q4_K": 1.0}, 2 / (1 / 20 + 1 / 10))):
+        model = mixed(**sizes)
+        assert pass_seconds(plan(), model, machine(), here) == pytest.approx(1.1 / rate + 10 * 1e-4)
+        assert pass_seconds(plan(), model, machine(host=None), here) == pass_seconds(plan(), model, machine(), here)
+        assert predict(plan(), model, machine(), here).origin == "calibrated"
+    deep = pass_seconds(plan(), mixed(F16=1.0), machine(), here, depth=1000)
+    assert deep == pytest.approx(1.1 / 20 + 10 * 1e-4 + 10 * 1000 * 4 * 256 * 2 / (5 * GB))
+
+
+def test_a_type_that_was_not_measured_is_as_slow_as_the_slowest_and_only_predicted() -> None:
+    here = dataclasses.replace(ROUND, calibrations=(MEASURED,))
+    unknown = mixed(Q6_K=1.0)
+    assert pass_seconds(plan(), unknown, machine(), here) == pass_seconds(plan(), mixed(Q4_K=1.0), machine(), here)
+    assert predict(plan(), unknown, machine(), here).origin == "predicted"
+    norms = mixed(F16=1.0, F32=0.01)
+    assert predict(plan(), norms, machine(), here).origin == "calibrated", "what nobody measures is too small to count"
+
+
+def test_other_threads_and_other_devices_were_not_measured() -> None:
+    here = dataclasses.replace(ROUND, calibrations=(MEASURED,))
+    model = mixed(F16=1.0)
+    for other in (plan(threads=2), plan(11)):
+        assert pass_seconds(other, model, machine(), here) == pass_seconds(other, model, machine(), ROUND)
+        assert predict(other, model, machine(), here).origin == "predicted"
+    split = predict(plan(4), model, machine(), here)
+    assert split.origin == "predicted", "one side alone was measured"
+
+
+def test_a_prompt_is_priced_as_measured_too() -> None:
+    here = dataclasses.replace(ROUND, calibrations=(MEASURED,))
+    found = prefill_seconds(plan(), mixed(F16=1.0), machine(operations=None), here, 512)
+    assert found == pytest.approx(512 * GB / (4 * TERA) + 10 * 1e-4)
+    no_prompt = dataclasses.replace(MEASURED, prefill={})
+    unknown = dataclasses.replace(ROUND, calibrations=(no_prompt,))
+    assert prefill_seconds(plan(), mixed(F16=1.0), machine(operations=None), unknown, 512) is None
+
+
+COPY = dataclasses.replace(ROUND, rates={"cpu.cpu": Rates(0.5, 1e-5, 1.0, copy_share=0.8)})
+
+
+def test_a_copied_bandwidth_has_a_share_of_its_own_and_goes_behind_the_data_sheet() -> None:
+    copied = dataclasses.replace(machine(host=None), memory_bandwidth=50 * GB)
+    assert pass_seconds(plan(), info(), copied, COPY) == pytest.approx(1.1 / 40 + 10 * 1e-5)
+    assert predict(plan(), info(), copied, COPY).origin == "predicted"
+    nominal = dataclasses.replace(machine(), memory_bandwidth=50 * GB)
+    assert pass_seconds(plan(), info(), nominal, COPY) == pytest.approx(1.1 / 25 + 10 * 1e-5)
+    assert pass_seconds(plan(), info(), copied, ROUND) is None, "no share is known"
+
+
+def test_of_a_small_model_a_copied_bandwidth_says_nothing() -> None:
+    copied = dataclasses.replace(machine(host=None), memory_bandwidth=50 * GB)
+    assert predict(plan(), info(parameters=135 * MB), copied, COPY) == Prediction()
 
 
 # Drafts

@@ -8,13 +8,17 @@ import pytest
 
 from tests.unit.test_app import PLAN
 from tests.unit.test_tuned_file import ENTRY
+from tokencli.app.calibrating import Learned
 from tokencli.app.tune import Matrix, Result, Task, Tried
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.tune import budget_seconds
 from tokencli.cli.tune_view import TuneView, list_json, list_lines, matrix_lines, result_json, result_lines
+from tokencli.core import Calibration
 from tokencli.errors import UsageError
+from tokencli.tune.calibrate import Fit
 from tokencli.tune.intervals import Interval, Ratio
 from tokencli.tune.search import Choice, Dial, Failure, Gain, Outcome, Trial
+from tokencli.world.calibrated import Calibrated
 
 START = Choice().put("threads", 2).put("draft", "off")
 FAST = START.put("threads", 1)
@@ -135,3 +139,27 @@ def test_a_budget_is_seconds_or_minutes(text: str, seconds: float) -> None:
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--budget"):
         budget_seconds(text)
+
+
+def test_what_was_calibrated_is_told_with_what_was_not() -> None:
+    found = Calibration("CPU", 2, {"Q4_1": 17.5e9, "F16": 28e9}, 25e-6)
+    fits = Fit(found, ("the speed of the cache: too small",), 0.07), Fit(None, ("all of it: busy",))
+    result = dataclasses.replace(RESULT, calibrations=tuple(Learned("CPU", 2, fit) for fit in fits))
+    lines = result_lines(result, "tuned.toml")
+    assert (
+        "  predictions are calibrated for CPU, 2 threads, at most 7% off in these runs: F16 28.0 GB/s, Q4_1 17.5 GB/s, "
+        "25 us a layer" in lines
+    )
+    assert "    left out: the speed of the cache: too small" in lines
+    assert lines[lines.index("  CPU, 2 threads: predictions are not calibrated") + 1] == "    all of it: busy"
+    assert json.loads(result_json(result, ""))["calibrations"][0]["fit"]["calibration"]["decode"]["F16"] == 28e9
+
+
+def test_calibrations_are_listed_first_with_why_one_is_not_used() -> None:
+    entry = Calibrated("1", "x", (), "2026-12-01", Calibration("Vulkan0", None, {"F16": 70e9}, 65e-6))
+    lines = list_lines([], [(entry, None), (entry, "another driver")])
+    assert lines == [
+        "calibration 2026-12-01 Vulkan0: F16 70.0 GB/s, 65 us a layer",
+        "calibration 2026-12-01 Vulkan0: F16 70.0 GB/s, 65 us a layer",
+        "not used here: another driver",
+    ]

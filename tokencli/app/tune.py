@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokencli.app.calibrated import CALIBRATION
+from tokencli.app.calibrating import Learned, Own, calibrate
 from tokencli.app.fetch import at_hand
 from tokencli.app.isolation import MODES, started
 from tokencli.app.measuring import counted, request_of, text_of, timed
@@ -18,19 +20,20 @@ from tokencli.app.trials import COSTS, Goal, Trials
 from tokencli.app.world import World, planner_here, read_model
 from tokencli.core import Event, Note, Plan, Request
 from tokencli.engine.client import Engine
-from tokencli.errors import EngineError, Interrupted, ModelUnavailable, NotSaved, UsageError
+from tokencli.errors import EngineError, Interrupted, ModelUnavailable, NotSaved, TokencliError, UsageError
 from tokencli.plan.choose import Wishes, is_software
 from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.tune.dials import Allowed, Meaning, dials, meaning
 from tokencli.tune.search import Choice, Dial, Outcome, Search, Trial, TrialFailed
-from tokencli.world import tuned
+from tokencli.world import settings, tuned
 from tokencli.world.tuned import Entry
 
 _SHORTEST_ANSWER, _LONGEST_ANSWER = 16, 128
 _SHORTEST_PROMPT, _LONGEST_PROMPT = 48, 512
 _TRIALS_WANTED = 120  # in a budget: what a search over a usual number of dials takes
 _MOST_PROMPTS = 4
+_LEAST_TO_CALIBRATE = 30.0  # seconds of a budget: beside a shorter one it would take too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Result:
     entry: Entry | None
     drifted: bool = False
     interrupted: bool = False
+    calibrations: tuple[Learned, ...] = ()
 
 
 Steps = Generator[Event | Matrix | Tried, None, Result]
@@ -103,13 +107,18 @@ def tune(task: Task, world: World) -> Steps:
             return Result(task, matrix, before, before, {}, None, None)
         trials = Trials(planner, task.wishes, world, task.goal, MODES[begun.mode])
         try:
-            return (yield from _tuned(task, target, trials, matrix))
+            result = yield from _tuned(task, target, trials, matrix)
+            return (yield from _calibrated(result, trials))
         finally:
             trials.close()
 
 
 def forget(model: str, world: World) -> int:
-    """Take out what is remembered of a model, by its bytes or by the name it was tuned under; how many entries."""
+    """Take out what is remembered of a model, by its bytes or by the name it was tuned under, or of the computer's speed; how
+    many entries.
+    """
+    if model == CALIBRATION:
+        return world.calibrations.forget()
     identity = ""
     with contextlib.suppress(ModelUnavailable):  # deleted since: the name is what is left of it
         identity = identity_of(read_model(model, world))
@@ -124,6 +133,30 @@ def listed(world: World) -> tuple[list[tuple[Entry, str | None]], list[str]]:
 
 
 # inside
+
+
+def _calibrated(result: Result, trials: Trials) -> Steps:
+    """What else is measured: this computer, with the threads that untuned models get here, and with those found."""
+    task, matrix, world = result.task, result.matrix, trials.world
+    if result.interrupted or result.outcome is None or task.budget < _LEAST_TO_CALIBRATE:
+        return result
+    place = matrix.plan.device or "CPU"
+    ways = {(each.device, each.settings.get("threads")): each
+            for each in (meaning(choice, matrix.start, place) for choice in (result.outcome.best, matrix.start))}  # fmt: skip
+
+    def held(way: Meaning) -> Own:
+        environment = {**trials.environment, **way.environment}
+        return Own(lambda: trials.loaded(way), trials.plan(way), trials.planner.target.info, environment)
+
+    speeds = settings.read_speeds(world.data)
+    try:
+        found = yield from calibrate([held(each) for each in ways.values()], trials.planner.machine, speeds, task.budget, world)
+    except (KeyboardInterrupt, Interrupted):
+        return dataclasses.replace(result, interrupted=True)
+    except (TokencliError, TrialFailed, OSError) as error:
+        yield Note(f"predictions are not calibrated: {error}")
+        return result
+    return dataclasses.replace(result, calibrations=found)
 
 
 def _allowed(task: Task, planner: Planner) -> Allowed:

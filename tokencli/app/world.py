@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokencli.app.calibrated import speeds_here
 from tokencli.app.find import find
 from tokencli.app.losses import with_losses
 from tokencli.app.remembered import Remembered
@@ -19,7 +20,9 @@ from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
-from tokencli.world import catalogue, gguf_file, machine, settings, verdicts
+from tokencli.world import catalogue, gguf_file, settings, verdicts
+from tokencli.world import machine as machines
+from tokencli.world.calibrated import CalibrationFile
 from tokencli.world.ghost import Ghosts
 from tokencli.world.holders import read_holders
 from tokencli.world.hollow import Hollows
@@ -75,13 +78,13 @@ class World:
     start_engine: Callable[[], Engine] = Engine
     start_safer_engine: Callable[[Mapping[str, str]], Engine] = lambda environment: Engine(environment=environment)
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
-    read_machine: Callable[[list[Device]], Machine] = machine.read_machine
+    read_machine: Callable[[list[Device]], Machine] = machines.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
     read_holders: Callable[[], tuple[Holder, ...]] = read_holders
     read_strain: Callable[[int], Strain] = read_strain
     owner: Callable[[], Mapping[str, str]] = owner
-    gpus_asleep: Callable[[], bool] = machine.gpus_asleep
-    backends: Callable[[], tuple[str, ...] | None] = machine.backends
+    gpus_asleep: Callable[[], bool] = machines.gpus_asleep
+    backends: Callable[[], tuple[str, ...] | None] = machines.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
@@ -95,6 +98,10 @@ class World:
     tuned_file: TunedFile = field(default_factory=tuned_file)
     tuned: Remembered | None = None
     losses: LossesFile = field(default_factory=losses_file)
+
+    @property
+    def calibrations(self) -> CalibrationFile:
+        return CalibrationFile(self.tuned_file.file.with_name("calibrated.toml"))
 
     @property
     def hollows(self) -> Hollows:
@@ -174,16 +181,17 @@ def planner_here(
     """What plans for this computer, as the engine sees it. `meter`: begun with the engine, so that it saw a moment."""
     meter = meter or world.start_meter(engine.process_id)
     machine = world.read_machine(engine.devices(seconds_left(deadline, world)))
+    bandwidth = machines.remembered_bandwidth(machine, world.cache)
     memory = world.find_verdicts()
     return Planner(
         target,
-        dataclasses.replace(machine, busy_cores=meter.busy_cores()),
+        dataclasses.replace(machine, busy_cores=meter.busy_cores(), memory_bandwidth=bandwidth),
         settings.read_profiles(world.data),
         lambda plan: dry_run(engine, plan, world, deadline).devices,
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),
-        settings.read_speeds(world.data),
+        speeds_here(machine.devices, world),
         lambda device: memory.margin(device.description, target.info.architecture),
         world.tuned.on(machine.devices) if world.tuned else None,
     )

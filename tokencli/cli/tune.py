@@ -37,7 +37,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be trie
 ListTuned = Annotated[bool, typer.Option("--list", help="List what is remembered and end.")]
 Forget = Annotated[
     str | None,
-    typer.Option("--forget", metavar="MODEL", help="Forget what is remembered of a model and end.", show_default=False),
+    typer.Option(
+        "--forget",
+        metavar="MODEL|calibration",
+        help="Forget what is remembered of a model, or of this computer's speed, and end.",
+        show_default=False,
+    ),
 ]
 
 
@@ -121,6 +126,7 @@ def _show_result(result: "Result", world: "World", terminal: Terminal, as_json: 
 
 def _show_remembered(world: "World", forget: str | None, terminal: Terminal, as_json: bool) -> None:
     from tokencli.app import tune as story
+    from tokencli.app.calibrated import calibrations
     from tokencli.cli import tune_view as view
 
     if forget is not None:
@@ -130,6 +136,7 @@ def _show_remembered(world: "World", forget: str | None, terminal: Terminal, as_
         terminal.stderr.write(f"{count} forgotten\n")
         return
     entries, faults = story.listed(world)
-    lines = [view.list_json(entries)] if as_json else view.list_lines(entries)
+    speeds, more = calibrations(world)
+    lines = [view.list_json(entries, speeds)] if as_json else view.list_lines(entries, speeds)
     terminal.stdout.write("".join(f"{line}\n" for line in lines))
-    terminal.stderr.write("".join(f"note: {fault}\n" for fault in faults))
+    terminal.stderr.write("".join(f"note: {fault}\n" for fault in (*faults, *more)))

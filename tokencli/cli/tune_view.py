@@ -6,11 +6,15 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tokencli.app.calibrated import CALIBRATION
+from tokencli.app.calibrating import Learned
 from tokencli.app.tune import Matrix, Result, Tried
 from tokencli.cli.bench import verdict
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, Progress, one_line, plan_json
+from tokencli.core import Calibration
 from tokencli.tune.intervals import Interval, Ratio
+from tokencli.world.calibrated import Calibrated
 from tokencli.world.tuned import Entry
 
 
@@ -96,9 +100,29 @@ def result_lines(result: Result, file: str) -> list[str]:
     lines.append(f"  {outcome.trials} trials in {outcome.seconds:.0f} s{', interrupted' if result.interrupted else ''}")
     if "draft" in result.changed and not result.task.prompts:
         lines.append("  the draft was judged by made-up sentences: --prompts measures with your own")
+    lines += [f"  {line}" for each in result.calibrations for line in _learned_lines(each)]
     if result.entry:
         lines.append(f"remembered in {file}{': run, chat and plan use it' if result.changed else ''}")
     return lines
+
+
+def _learned_lines(learned: Learned) -> list[str]:
+    fit, place = learned.fit, where(learned.device, learned.threads)
+    if not fit.calibration:
+        return [f"{place}: predictions are not calibrated", *(f"  {each}" for each in fit.refused)]
+    met = f", at most {fit.error:.0%} off in these runs" if fit.error is not None else ""
+    lines = [f"predictions are calibrated for {place}{met}: {speeds(fit.calibration)}"]
+    return lines + [f"  left out: {each}" for each in fit.refused]
+
+
+def where(device: str, threads: int | None) -> str:
+    return device if threads is None else f"{device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def speeds(known: Calibration) -> str:
+    """Decode by tensor type, and the cost of a layer."""
+    fastest = sorted(known.decode.items(), key=lambda each: -each[1])
+    return f"{', '.join(f'{name} {speed / 1e9:.1f} GB/s' for name, speed in fastest)}, {known.layer_seconds * 1e6:.0f} us a layer"
 
 
 def result_json(result: Result, file: str) -> str:
@@ -113,6 +137,7 @@ def result_json(result: Result, file: str) -> str:
         "drifted": result.drifted,
         "interrupted": result.interrupted,
         "saved": file if result.entry else None,
+        "calibrations": [dataclasses.asdict(each) for each in result.calibrations],
         "outcome": None,
     }
     if outcome:
@@ -121,8 +146,15 @@ def result_json(result: Result, file: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def list_lines(entries: Iterable[tuple[Entry, str | None]]) -> list[str]:
+def list_lines(
+    entries: Iterable[tuple[Entry, str | None]], calibrations: Iterable[tuple[Calibrated, str | None]] = ()
+) -> list[str]:
     lines = []
+    for each, stale in calibrations:
+        place = where(each.calibration.device, each.calibration.threads)
+        lines.append(one_line(f"{CALIBRATION}  {each.date}  {place}: {speeds(each.calibration)}"))
+        if stale:
+            lines.append(one_line(f"  not used here: {stale}"))
     for entry, stale in entries:
         gain = f"{entry.gain[0]:.2f} times as fast" if entry.gain else ("not confirmed" if entry.settings else "as planned")
         values = changes({**entry.settings, **entry.environment})
@@ -132,10 +164,10 @@ def list_lines(entries: Iterable[tuple[Entry, str | None]]) -> list[str]:
     return lines
 
 
-def list_json(entries: Iterable[tuple[Entry, str | None]]) -> str:
-    return json.dumps(
-        {"tuned": [{**dataclasses.asdict(entry), "not_used": stale} for entry, stale in entries]}, ensure_ascii=False
-    )
+def list_json(entries: Iterable[tuple[Entry, str | None]], calibrations: Iterable[tuple[Calibrated, str | None]] = ()) -> str:
+    both: dict[str, Iterable[tuple[Any, str | None]]] = {"tuned": entries, "calibrated": calibrations}
+    found = {key: [{**dataclasses.asdict(each), "not_used": stale} for each, stale in pairs] for key, pairs in both.items()}
+    return json.dumps(found, ensure_ascii=False)
 
 
 def changes(values: Mapping[str, object]) -> str:

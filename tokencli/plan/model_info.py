@@ -87,6 +87,7 @@ def model_info(header: Header) -> ModelInfo:
         draft_heads=draft_heads,
         shard=header.part,
         parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),
+        type_bytes=_by_type(header, layers - draft_heads, weights.tied, experts_used / experts if experts else 1.0),
     )
     return _looped(info, header)
 
@@ -128,6 +129,18 @@ def _weights(header: Header, layers: int) -> _Weights:
     tied = "output.weight" not in named and "token_embd.weight" in named
     output_bytes += named["token_embd.weight"] if tied else 0
     return _Weights(tuple(sizes), tuple(expert_sizes), input_bytes, output_bytes, tied)
+
+
+def _by_type(header: Header, trunk: int, tied: bool, used: float) -> dict[str, float]:
+    """What a decoded token reads, by tensor type: of the experts those used, of the input nothing (one row)."""
+    found: dict[str, float] = {}
+    for tensor in header.tensors:
+        place = "output" if tied and tensor.name == "token_embd.weight" else place_of(tensor.name, header.architecture)
+        if place == "input" or (isinstance(place, int) and place >= trunk):
+            continue
+        share = used if EXPERTS.search(tensor.name) else 1.0
+        found[tensor.type] = found.get(tensor.type, 0.0) + share * tensor.bytes
+    return found
 
 
 def _large(header: Header, trunk: int, tied: bool, experts_used: int) -> Iterator[LargeTensor]:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from tokencli.core import LargeTensor, ModelInfo
+from tokencli.header import TENSOR_TYPES
 from tokencli.listing import Variant
 from tokencli.plan.loss import NOTHING_MEASURED
 from tokencli.plan.sizes import ModelFile
@@ -32,7 +33,14 @@ def _scaled(info: ModelInfo, share: float, quant: str, count: int) -> ModelInfo:
         input_bytes=int(share * info.input_bytes),
         output_bytes=int(share * info.output_bytes),
         large_tensors=tuple(_large(each, int(share * each.bytes)) for each in info.large_tensors),
+        type_bytes=_of_type(quant, share * sum(info.type_bytes.values())),
     )
+
+
+def _of_type(quant: str, count: float) -> dict[str, float]:
+    """All of the tensor type that the quant is named after: a name does not tell its mix."""
+    named = max((name for name, _, _ in TENSOR_TYPES.values() if quant.startswith(name)), key=len, default=None)
+    return {named: count} if named else {}
 
 
 def _large(tensor: LargeTensor, count: int) -> LargeTensor:

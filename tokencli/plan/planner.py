@@ -136,7 +136,7 @@ class Planner:
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         if plan.draft and self.draft and wishes.draft == "auto" and not (self.tuned and self.tuned.values.get("draft")):
             plan = self._if_it_pays(plan, self.draft, budgets)
-        plan = _noted(plan, *self._read_again(plan, budgets))
+        plan = _noted(plan, *self._read_again(plan, budgets), *([self.speeds.note] if self.speeds and self.speeds.note else []))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
     def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
@@ -235,13 +235,21 @@ class Planner:
             seconds = pass_seconds(each, info, self.machine, self.speeds, depth=depth, seen=seen(info))
             return 1 / seconds if seconds else None
 
+        def compared(each: Plan, info: ModelInfo) -> float | None:
+            return decode(each, info) if both_known else None
+
+        # a CPU whose speed is known must not win over a device only because that one's is not
+        whole = dataclasses.replace(plan, gpu_layers=plan.model.offloadable_layers, cpu_moe_layers=0)
+        none = dataclasses.replace(plan, device=None, backend="cpu", gpu_layers=0, cpu_moe_layers=0)
+        both_known = not plan.device or all(decode(each, self.target.info) for each in (whole, none))
+
         def allowed(each: Plan, speed: float | None) -> bool:
             if wishes.device is not None and plan.device and not each.device:  # a device that was named is kept, if it can be
                 return False
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
         experts = experts_wanted(wishes, self.target.info)
-        return Search(budgets, self.dry_run, decode, seen, experts, wishes.gpu_layers, allowed)
+        return Search(budgets, self.dry_run, compared, seen, experts, wishes.gpu_layers, allowed)
 
     def _least_context(self, plan: Plan) -> int:
         return next(each.context_least for each in self.profiles if each.name == plan.profile)

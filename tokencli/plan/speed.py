@@ -1,19 +1,20 @@
 """How fast a plan should be: time per token on each bus, time to read a prompt, gain of a draft. Pure; knows no device by name.
 
 Decode: what is read there / (nominal bandwidth x share reached) + a cost per layer, device and host one after the other (FACTS,
-Speed). The shares are priors, handed in; docs/speed.md holds them against published speeds.
+Speed). The shares are priors, handed in (docs/speed.md holds them against published speeds), or what `tune` measured here.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tokencli.core import Device, Machine, ModelInfo, Plan, Prediction, Rates, Speeds
+from tokencli.core import Calibration, Device, Machine, ModelInfo, Plan, Prediction, Rates, Speeds
 from tokencli.plan.memory import KV_TYPES, first_gpu_block
 
 PROMPT = 512  # tokens that a prediction's TTFT is for; decode is predicted behind them
 _LEAST_WEIGHTS = 900_000_000
 _FLOPS_PER_WEIGHT = 2  # a multiplication and an addition
+_NEARLY_ALL = 0.98  # of a model's bytes: norms and biases are of types that nobody measures
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,21 @@ class Reads:
     def total(self) -> float:
         return self.dense + self.experts + self.output + self.cache
 
+    @property
+    def weights(self) -> float:
+        return self.dense + self.experts + self.output
+
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One bus of a machine, and what is there: bytes and f32 operations per second, as its data sheet says."""
+    """One bus of a machine, and what is there: bytes per second that reading reaches, f32 operations per second as its data sheet
+    says, and what was measured in place of both.
+    """
 
     bandwidth: float | None
     operations: float | None
     rates: Rates | None
+    measured: Calibration | None = None
 
 
 def predict(
@@ -46,24 +54,33 @@ def predict(
     """Speeds without the gain of a draft, whose acceptance nobody knows before it ran (`speculation_gain`).
 
     `seen`: the model without what its device refuses. Nothing is predicted of a bus whose bandwidth is not known, and no
-    prefill where arithmetic is not, or where the model is so small that other costs than arithmetic decide.
+    prefill where arithmetic is not, or where the model is so small that other costs than arithmetic decide. "calibrated" is
+    what rests on measurements of this computer alone.
     """
     prompt = min(prompt, plan.context)
     decode = pass_seconds(plan, info, machine, speeds, depth=prompt, seen=seen)
     reading = prefill_seconds(plan, info, machine, speeds, prompt, seen=seen) if _fills_a_device(info) else None
+    sides = _by_side(plan, info, machine, speeds, seen or info, prompt, 1)
+    calibrated = all(side.measured and covered(info, side.measured.decode) for _, side in sides)
     if decode is None and reading is None:
         return Prediction()
     return Prediction(
         ttft_seconds=reading,
         prefill_tokens_per_second=_inverse(reading, prompt),
         decode_tokens_per_second=_inverse(decode, 1),
-        origin=speeds.origin,
+        origin="calibrated" if calibrated else "predicted",
     )
 
 
 def _fills_a_device(info: ModelInfo) -> bool:
-    """Whether its prefill is bound by arithmetic: of smaller models what is predicted came out several times too high."""
+    """Whether arithmetic decides its prefill, and reading its decode: else what is predicted came out several times too high."""
     return (info.parameters or 0) >= _LEAST_WEIGHTS
+
+
+def covered(info: ModelInfo, speeds: Mapping[str, float]) -> bool:
+    """Whether nearly all that a token reads is of the tensor types whose speeds these are."""
+    mix = info.type_bytes
+    return sum(size for name, size in mix.items() if name in speeds) > _NEARLY_ALL * sum(mix.values())
 
 
 def factor(new: Prediction, old: Prediction) -> float | None:
@@ -108,12 +125,13 @@ def prefill_seconds(
     """
     ubatch = max(1, min(plan.ubatch, plan.batch, tokens))
     total = 0.0
-    for reads, side in _by_side(plan, info, machine, speeds, seen or info, tokens // 2, ubatch):
+    batch = replace(plan, threads=plan.batch_threads or plan.threads)
+    for reads, side in _by_side(batch, info, machine, speeds, seen or info, tokens // 2, ubatch):
         arithmetic = _arithmetic_seconds(reads, side, info, ubatch, speeds.half_rows)
-        if arithmetic is None or not side.bandwidth or not side.rates:
+        reading = _reading_seconds(reads, side, info)
+        if arithmetic is None or reading is None:
             return None
-        reading = reads.total / (side.bandwidth * side.rates.bandwidth_share)
-        steps = reads.steps * side.rates.layer_seconds
+        steps = reads.steps * _layer_seconds(side)
         total += tokens * arithmetic + math.ceil(tokens / ubatch) * (max(0.0, reading - ubatch * arithmetic) + steps)
     return total or None
 
@@ -221,43 +239,74 @@ def _by_side(
     device = next((each for each in machine.devices if each.id == plan.device), None)
     host = next((each for each in machine.devices if each.kind == "cpu"), None)
     busy = min(1.0, plan.threads / machine.cores) if machine.cores else 1.0
-    sides = _side(host, "cpu", None, speeds, busy), _side(device, plan.backend, host, speeds)
-    return [(each, side) for each, side in zip(reads(plan, info, seen, depth, rows), sides, strict=True) if each.total]
+    copied = machine.memory_bandwidth if _fills_a_device(info) else None
+    here = _side(host, "cpu", None, speeds, plan.threads, copied, busy), _side(device, plan.backend, host, speeds)
+    return [(each, side) for each, side in zip(reads(plan, info, seen, depth, rows), here, strict=True) if each.total]
 
 
-def _side(device: Device | None, backend: str, host: Device | None, speeds: Speeds, busy: float = 1.0) -> _Side:
-    """A device's bus; an integrated GPU's is the host's. `busy`: share of its cores that work."""
+def _side(
+    device: Device | None,
+    backend: str,
+    host: Device | None,
+    speeds: Speeds,
+    threads: int | None = None,
+    copied: float | None = None,
+    busy: float = 1.0,
+) -> _Side:
+    """A device's bus; an integrated GPU's is the host's. `busy`: share of its cores that work; `copied`: bytes per second."""
     if device is None:
         return _Side(None, None, None)
-    bandwidth = device.bandwidth_bytes_per_second
-    if bandwidth is None and device.kind == "integrated" and host:
-        bandwidth = host.bandwidth_bytes_per_second
-    operations = device.operations_per_second
-    return _Side(bandwidth, operations * busy if operations else None, speeds.rates.get(f"{backend}.{device.kind}"))
+    rates = speeds.rates.get(f"{backend}.{device.kind}")
+    nominal, operations = device.bandwidth_bytes_per_second, device.operations_per_second
+    if nominal is None and device.kind == "integrated" and host:
+        nominal = host.bandwidth_bytes_per_second
+    bandwidth = nominal * rates.bandwidth_share if nominal and rates else None
+    if nominal is None and copied and rates and rates.copy_share:
+        bandwidth = copied * rates.copy_share
+    return _Side(bandwidth, operations * busy if operations else None, rates, speeds.calibration(device.id, threads))
 
 
 def _decode_seconds(reads: Reads, side: _Side, info: ModelInfo) -> float | None:
+    seconds = _reading_seconds(reads, side, info)
+    return None if seconds is None else seconds + reads.steps * _layer_seconds(side)
+
+
+def _layer_seconds(side: _Side) -> float:
+    return side.measured.layer_seconds if side.measured else side.rates.layer_seconds if side.rates else 0.0
+
+
+def _reading_seconds(reads: Reads, side: _Side, info: ModelInfo) -> float | None:
+    """Weights, read or unpacked, whichever takes longer, and cache."""
+    if side.measured:
+        speeds = side.measured.decode
+        return _by_type(reads.weights, info, speeds) + reads.cache / (side.measured.cache or max(speeds.values()))
     if not side.bandwidth or not side.rates:
         return None
-    effective = side.bandwidth * side.rates.bandwidth_share
-    weights = reads.total - reads.cache
-    seconds = weights / effective
+    seconds = reads.weights / side.bandwidth
     per_weight = side.rates.operations_per_weight.get(info.quant)
     if per_weight:
         if not side.operations or not info.weights_per_byte:
             return None
-        seconds = max(seconds, weights * info.weights_per_byte * per_weight / side.operations)
-    return seconds + reads.cache / effective + reads.steps * side.rates.layer_seconds
+        seconds = max(seconds, reads.weights * info.weights_per_byte * per_weight / side.operations)
+    return seconds + reads.cache / side.bandwidth
+
+
+def _by_type(size: float, info: ModelInfo, speeds: Mapping[str, float]) -> float:
+    """Seconds for so many bytes of the model's mix of types; a type that was not measured is as slow as the slowest that was."""
+    slowest, mix = min(speeds.values()), info.type_bytes
+    known = sum(part / speeds.get(name, slowest) for name, part in mix.items())
+    return size * known / sum(mix.values()) if mix else size / slowest
 
 
 def _arithmetic_seconds(reads: Reads, side: _Side, info: ModelInfo, rows: int, half_rows: float = 0.0) -> float | None:
     """Per token of a pass over `rows`, the output not counted: a prompt needs it once. An expert gets its share of the rows."""
+    experts = reads.experts / _experts_read(info, rows) * info.experts_share
+    if side.measured and side.measured.prefill:
+        return _by_type(reads.dense + experts, info, side.measured.prefill)
+    weighted = reads.dense * _slowed(rows, half_rows) + experts * _slowed(rows * info.experts_share, half_rows)
     if not side.operations or not side.rates or not info.weights_per_byte:
         return None
-    experts = reads.experts / _experts_read(info, rows) * info.experts_share
-    full = side.operations * side.rates.prefill_share
-    weighted = reads.dense * _slowed(rows, half_rows) + experts * _slowed(rows * info.experts_share, half_rows)
-    return _FLOPS_PER_WEIGHT * info.weights_per_byte * weighted / full
+    return _FLOPS_PER_WEIGHT * info.weights_per_byte * weighted / (side.operations * side.rates.prefill_share)
 
 
 def _slowed(rows: float, half_rows: float) -> float:

@@ -110,4 +110,4 @@ def parse_speeds(text: str) -> Speeds:
 
 def _numbers(rates: Rates) -> list[float]:
     own = (rates.bandwidth_share, rates.layer_seconds, rates.prefill_share, *rates.operations_per_weight.values())
-    return [float(number) for number in own]
+    return [float(number) for number in (*own, *(() if rates.copy_share is None else (rates.copy_share,)))]

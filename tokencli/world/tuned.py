@@ -64,13 +64,7 @@ class Entry:
 
     def stale(self, build: str, computer: str, devices: Sequence[str] | None = None) -> str | None:
         """What is another thing now, None where it still holds; without `devices` as far as is known before they are listed."""
-        if self.build != build:
-            return f"llama-cpp-python was {self.build} then and is {build} now"
-        if self.computer != computer:
-            return f"it was measured on {self.computer}, this is {computer}"
-        if devices is not None and tuple(devices) != self.devices:
-            return f"the devices were {_listed(self.devices)} then and are {_listed(devices)} now"
-        return None
+        return changed((self.build, self.computer, self.devices), build, computer, devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +158,18 @@ def parse_entry(values: Mapping[str, Any]) -> Entry:
             "environment": environment,
         }
     )
+
+
+def changed(then: tuple[str, str, Sequence[str]], build: str, computer: str, devices: Sequence[str] | None) -> str | None:
+    """What is another thing now than it was `then`: build, computer and devices. None where nothing is."""
+    old_build, old_computer, old_devices = then
+    if old_build != build:
+        return f"llama-cpp-python was {old_build} then and is {build} now"
+    if old_computer != computer:
+        return f"it was measured on {old_computer}, this is {computer}"
+    if devices is not None and tuple(devices) != tuple(old_devices):
+        return f"the devices were {_listed(old_devices)} then and are {_listed(devices)} now"
+    return None
 
 
 def stamp(devices: Sequence[Device]) -> tuple[str, ...]:
