@@ -17,6 +17,7 @@ from conversation_bench import conversation, rendering
 from download_bench import download
 from measure import interleaved, ratio
 from speculation_bench import speculation
+from throughput_bench import llama_bench
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
 from tokencli.engine.client import Engine
@@ -27,6 +28,7 @@ application.command()(speculation)
 application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
+application.command()(llama_bench)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokencli.app.tune import Matrix, Result, Tried
-from tokencli.cli.bench import verdict
+from tokencli.cli.bench_view import verdict
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, Progress, one_line, plan_json
 from tokencli.tune.intervals import Interval, Ratio

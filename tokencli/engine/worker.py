@@ -31,6 +31,7 @@ from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
+from tokencli.engine.throughput import throughput
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError, UsageError
 
@@ -64,6 +65,8 @@ class Worker:
                 self._generate(request, wire.request(message["request"]))
             case "count":
                 self._count(request, wire.request(message["request"]))
+            case "throughput":
+                self._throughput(request, message["tokens"], message["depth"], message["at_once"])
             case "save_state" | "load_state":
                 self._state(request, message["do"], message["file"])
             case unknown:
@@ -96,9 +99,9 @@ class Worker:
         return progress
 
     def _generate(self, request: int, wanted: Request) -> None:
-        if self._pair is None:
-            raise EngineError("no model is loaded", "load one first")
-        pair, target = self._pair, self._pair.target
+        target = self._target
+        assert self._pair
+        pair = self._pair
         start = time.perf_counter()
         prompt = make_prompt(target.vocabulary, wanted, settle=wanted.reuse and target.needs_checkpoints)
         tokens, reuse = _reused(target, prompt.tokens) if wanted.reuse else (prompt.tokens, None)
@@ -133,15 +136,24 @@ class Worker:
         self._tell(request, Done(reply.finish, stats, tuple(notes), reuse.why if reuse else None, pace))
 
     def _count(self, request: int, wanted: Request) -> None:
-        if self._pair is None:
-            raise EngineError("no model is loaded", "load one first")
-        tokens = make_prompt(self._pair.target.vocabulary, wanted).tokens
+        tokens = make_prompt(self._target.vocabulary, wanted).tokens
         self._write(wire.line(request, **{"is": "Count"}, count=len(tokens)))
 
-    def _state(self, request: int, do: str, file: str) -> None:
+    def _throughput(self, request: int, tokens: int, depth: int, at_once: bool) -> None:
+        def tell(done: int) -> None:
+            self._tell(request, Prefilling(done, depth + tokens))
+
+        seconds = throughput(self._target, tokens, depth, at_once, time.perf_counter, tell)
+        self._write(wire.line(request, **{"is": "Seconds"}, seconds=seconds))
+
+    @property
+    def _target(self) -> LoadedModel:
         if self._pair is None:
             raise EngineError("no model is loaded", "load one first")
-        target = self._pair.target
+        return self._pair.target
+
+    def _state(self, request: int, do: str, file: str) -> None:
+        target = self._target
         if do == "save_state":
             target.save_state(file)
         else:
