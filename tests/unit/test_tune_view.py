@@ -99,6 +99,20 @@ def test_what_was_not_confirmed_is_not_remembered_unless_it_was_broken_off() -> 
     assert cut[-2].endswith(", interrupted")
 
 
+def test_few_pairs_are_told_without_an_interval() -> None:
+    few = dataclasses.replace(OUTCOME, mattered=(Gain("threads", 1, Ratio(1.42, 1.42, 1.42, 1)),))
+    assert "  mattered: threads 1: 1.42 in 1 pair" in result_lines(dataclasses.replace(RESULT, outcome=few), "f")
+
+
+def test_what_was_broken_off_too_early_is_not_remembered_and_that_is_said() -> None:
+    early = dataclasses.replace(OUTCOME, best=START, gain=None, confirmed=False, mattered=(), failures=())
+    lines = result_lines(dataclasses.replace(RESULT, changed={}, outcome=early, entry=None, interrupted=True), "f")
+    assert lines[0].startswith(
+        "target: interrupted before several rounds had told anything from the plan, so nothing is remembered"
+    )
+    assert not any("remembered in" in line for line in lines)
+
+
 def test_another_text_and_a_draft_judged_by_our_sentences_are_said() -> None:
     drafted = dataclasses.replace(RESULT, changed={"draft": "ngram:8"}, drifted=True)
     lines = "\n".join(result_lines(drafted, "f"))

@@ -68,7 +68,7 @@ class Tried:
 @dataclass(frozen=True, slots=True)
 class Result:
     """`before` and `after` are the plans; `outcome` what was measured; `entry` what is remembered: what was confirmed, and
-    the best so far where the user broke it off.
+    where the user broke it off what several rounds told apart by then.
     """
 
     task: Task
@@ -163,7 +163,10 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
         interrupted = True
     except TrialFailed as failure:
         raise EngineError(f"{task.model} cannot be tuned: {failure}", "tokencli run shows what fails") from None
-    return _result(task, target, trials, matrix, search.outcome(), interrupted)
+    outcome = search.outcome()
+    if interrupted and not outcome.confirmed:
+        outcome = dataclasses.replace(outcome, best=outcome.told or matrix.start)
+    return _result(task, target, trials, matrix, outcome, interrupted)
 
 
 def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outcome: Outcome, interrupted: bool) -> Result:

@@ -11,6 +11,7 @@ from tokencli.cli.bench_view import verdict
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, Progress, one_line, plan_json
 from tokencli.tune.intervals import Interval, Ratio
+from tokencli.tune.search import Outcome
 from tokencli.world.tuned import Entry
 
 
@@ -80,16 +81,15 @@ def result_lines(result: Result, file: str) -> list[str]:
         return matrix_lines(result.matrix)
     name = result.before.model.name
     if not result.changed:
-        said = "nothing tried is distinguishable from the plan" if outcome.confirmed else "nothing was found in the time"
-        lines = [f"{name}: {said}: it stays as it is"]
+        lines = [f"{name}: {_nothing(result, outcome)}: it stays as it is"]
     elif outcome.gain:
-        gain = f"{outcome.gain.median:.2f} times as fast ({_span(outcome.gain)})"
+        gain = f"{outcome.gain.median:.2f} times as fast ({_span(outcome.gain)})"  # of a duel: there are enough pairs
         lines = [f"{name}: {gain}, {verdict(outcome.gain.low, outcome.gain.high)} than the plan: {changes(result.changed)}"]
         lines += [f"  before {_seconds(outcome.before)}, after {_seconds(outcome.after)}"]
     else:
         more = "" if result.interrupted else ", so nothing is remembered: a longer --budget will tell"
         lines = [f"{name}: looks best, not confirmed in the time{more}: {changes(result.changed)}"]
-    lines += [f"  mattered: {each.dial} {each.value}: {each.ratio.median:.2f} ({_span(each.ratio)})" for each in outcome.mattered]
+    lines += [f"  mattered: {each.dial} {each.value}: {_times(each.ratio)}" for each in outcome.mattered]
     lines += [f"  failed: {each.dial} {each.value}: {one_line(each.why)}" for each in outcome.failures]
     if result.drifted:
         lines.append("  greedy answers differ from those of the plan: other sums in the last bits, or a fault of a device")
@@ -146,9 +146,24 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
-def _span(found: Ratio | Interval) -> str:
-    return f"{found.low:.2f} to {found.high:.2f}"
+def _nothing(result: Result, outcome: Outcome) -> str:
+    if outcome.confirmed:
+        return "nothing tried is distinguishable from the plan"
+    if result.interrupted:
+        return "interrupted before several rounds had told anything from the plan, so nothing is remembered"
+    return "nothing was found in the time"
+
+
+def _times(gain: Ratio) -> str:
+    """With the interval where there are enough pairs for one."""
+    return f"{gain.median:.2f} ({_span(gain)})" if gain.holds else f"{gain.median:.2f} in {gain.pairs} pair{'s' * (gain.pairs > 1)}"
+
+
+def _span(found: Ratio | Interval, digits: int = 2) -> str:
+    return f"{found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def _seconds(found: Interval | None) -> str:
-    return f"{found.median:.3f} s ({found.low:.3f} to {found.high:.3f})" if found else "-"
+    if found is None:
+        return "-"
+    return f"{found.median:.3f} s ({_span(found, 3)})" if found.holds else f"{found.median:.3f} s"
