@@ -18,6 +18,7 @@ from download_bench import download
 from measure import interleaved, ratio
 from speculation_bench import speculation
 from throughput_bench import llama_bench
+from tune_bench import tuning
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
 from tokencli.engine.client import Engine
@@ -29,6 +30,7 @@ application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
 application.command()(llama_bench)
+application.command("tune")(tuning)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

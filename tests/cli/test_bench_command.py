@@ -100,3 +100,19 @@ def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert found["interrupted"]
     assert 0 < len(found["runs"]) < 1000
+
+
+def test_drafts_are_compared_on_prompts_of_the_users_own(tokencli: Tokencli, tmp_path: Path, model: str) -> None:
+    prompts = tmp_path / "code.txt"
+    prompts.write_text("def a\n---\ndef b\n")
+    lengths = ("--tokens", "8", "--runs", "1", "--threads", "1")
+    found = json.loads(tokencli("bench", model, "--prompts", str(prompts), *lengths, "--json").stdout)
+    assert found["arms"] == ["off", "lookup"]
+    assert {each["arm"] for each in found["answers"]} >= {"off"}
+    assert [each["kind"] for each in found["advice"]] == ["code", None]
+    shown = tokencli("bench", model, "--prompts", str(prompts), *lengths)
+    assert "off, lookup on 2 prompts, answers of 8 tokens" in shown.stdout
+    assert shown.stderr == ""
+    refused = tokencli("bench", model, "--prompts", str(prompts), "--depths", "0")
+    assert refused.returncode == 2
+    assert one_error_line(refused).endswith("leave out --prompts or --depths")

@@ -50,7 +50,7 @@ class TestAgainstTheTruth:
     @pytest.mark.parametrize("noise", [0.01, 0.03, 0.06])
     def test_where_nothing_can_be_gained_a_gain_is_told_in_few_runs_of_a_hundred(self, noise: float) -> None:
         outcomes = [searched(Flat(seed, noise=noise))[0] for seed in range(300)]
-        assert sum(outcome.best == START for outcome in outcomes) >= 291
+        assert sum(outcome.best == START for outcome in outcomes) >= 288
         assert all(outcome.gain is None for outcome in outcomes if outcome.best == START)
         assert sum(outcome.confirmed for outcome in outcomes) >= 297
 

@@ -1,13 +1,14 @@
 """One trial of `tune`: a choice of settings planned, loaded in a worker of its own, and its answers timed. Prints nothing.
 
 Two workers stay where the memory holds both, so that neighbours in a race need no new load; a draft's depth needs none at all.
+What was learned of a draft is handed on to the next worker that holds the same, as it is from run to run.
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tokencli.app.measuring import Answer, timed
 from tokencli.app.world import World
@@ -63,6 +64,8 @@ class Trials:
     longest: float | None = None  # seconds of the start's load and answers, the limit of others
     load_seconds: float | None = None
     least_seconds: float = 20.0  # that a load or an answer is given
+    paces: dict[_Key, Mapping[str, Any]] = field(default_factory=dict)
+    deepest: int = DEEPEST  # that a draft is loaded for, which each request bounds; a plan's own depth where that is more
     _running: list[_Running] = field(default_factory=list)
     _texts: str | None = None
 
@@ -85,6 +88,22 @@ class Trials:
         except (EngineError, DoesNotFit) as error:
             self._drop(plan, meaning.environment)
             raise TrialFailed(error.what) from None
+
+    def answer(self, meaning: Meaning, drafts: bool, request: Request) -> Answer:
+        """One answer by a choice that has a draft, or by the same without asking it. Raises TrialFailed; Interrupted."""
+        plan = self.plan(meaning)
+        try:
+            running = self._held(plan, meaning.environment, False)
+            if drafts and not running.loaded.draft:
+                raise TrialFailed("; ".join(running.loaded.notes) or "there is no draft")
+            return self._answer(running, plan if drafts else dataclasses.replace(plan, draft=None), request)
+        except (EngineError, DoesNotFit) as error:
+            self._drop(plan, meaning.environment)
+            raise TrialFailed(error.what) from None
+
+    def pace(self, meaning: Meaning) -> Mapping[str, Any] | None:
+        """What was learned of a choice's draft."""
+        return self.paces.get(_key(self.plan(meaning), meaning.environment))
 
     def begin(self, requests: tuple[Request, ...], longest: float) -> None:
         """What is measured from now on; the texts of what runs already, the start, are what others are compared with."""
@@ -122,7 +141,7 @@ class Trials:
         engine = self.world.engine({**self.environment, **environment})
         try:
             limit = None if self.load_seconds is None else max(_SLOWEST * self.load_seconds, self.least_seconds)
-            *_, loaded = engine.load(_deepest(plan), limit)
+            *_, loaded = engine.load(self._as_loaded(plan), limit, self.paces.get(key))
         except BaseException:
             engine.close()
             raise
@@ -130,6 +149,12 @@ class Trials:
         if self.load_seconds is None:
             self.load_seconds = loaded.load_seconds
         return _Running(engine, plan, key, loaded)
+
+    def _as_loaded(self, plan: Plan) -> Plan:
+        if plan.draft is None:
+            return plan
+        depth = max(self.deepest, plan.draft.max_tokens)
+        return dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, max_tokens=depth))
 
     def _warmed_up(self, running: _Running, plan: Plan) -> None:
         """All answers once, before any counts: shaders are compiled (report A7-03), and the texts are compared."""
@@ -161,6 +186,8 @@ class Trials:
     def _answer(self, running: _Running, plan: Plan, request: Request) -> Answer:
         limit = None if self.longest is None else max(_SLOWEST * self.longest, self.least_seconds)
         answer = timed(running.engine, dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0), limit)
+        if answer.pace is not None:
+            self.paces[running.key] = answer.pace
         if answer.late:
             raise TrialFailed(f"an answer took more than {limit:.0f} s")
         return answer
@@ -170,13 +197,6 @@ class Trials:
         for each in [each for each in self._running if each.key == key]:
             self._running.remove(each)
             each.engine.close()
-
-
-def _deepest(plan: Plan) -> Plan:
-    """The plan as it is loaded: deep enough for any depth that is tried, which each request bounds."""
-    if plan.draft is None:
-        return plan
-    return dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, max_tokens=max(DEEPEST, plan.draft.max_tokens)))
 
 
 def _key(plan: Plan, environment: Mapping[str, str]) -> _Key:

@@ -6,13 +6,14 @@ Prints nothing. The search itself is pure (tune/search.py); trials run in worker
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.fetch import at_hand
 from tokencli.app.isolation import MODES, started
 from tokencli.app.measuring import counted, request_of, text_of, timed
+from tokencli.app.prompts import read_prompts
 from tokencli.app.remembered import identity_of, this_computer
 from tokencli.app.trials import COSTS, Goal, Trials
 from tokencli.app.world import World, planner_here, read_model
@@ -21,6 +22,7 @@ from tokencli.engine.client import Engine
 from tokencli.errors import EngineError, Interrupted, ModelUnavailable, NotSaved, UsageError
 from tokencli.plan.choose import Wishes, is_software
 from tokencli.plan.planner import Planner
+from tokencli.plan.settings import Tuned
 from tokencli.plan.sizes import ModelFile
 from tokencli.tune.dials import Allowed, Meaning, dials, meaning
 from tokencli.tune.search import Choice, Dial, Outcome, Search, Trial, TrialFailed
@@ -35,7 +37,9 @@ _MOST_PROMPTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One `tune`. `prompts`: the user's own, a file or a folder of them; `loss`: also try what changes answers."""
+    """One `tune`. `prompts`: the user's own, a file or a folder of them; `loss`: also try what changes answers; `begin`: settings
+    to start from in place of the planner's own.
+    """
 
     model: str
     wishes: Wishes = field(default_factory=Wishes)
@@ -44,6 +48,7 @@ class Task:
     prompts: Path | None = None
     loss: bool = False
     dry_run: bool = False
+    begin: Tuned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def tune(task: Task, world: World) -> Steps:
     with begun.engine as engine:  # plans, and holds no model
         extra_buffers = not world.find_verdicts().extra_buffers_crash()
         planner = planner_here(engine, target, draft, extra_buffers, None, world, begun.meter)
-        before = planner.plan(task.wishes)
+        before = dataclasses.replace(planner, tuned=task.begin).plan(task.wishes)
         yield from (Note(note) for note in before.notes)
         found, start = dials(before, planner.machine, _allowed(task, planner))
         matrix = Matrix(before, found, start, task.budget)
@@ -106,6 +111,13 @@ def tune(task: Task, world: World) -> Steps:
             return (yield from _tuned(task, target, trials, matrix))
         finally:
             trials.close()
+
+
+def meant(task: Task, matrix: Matrix, choice: Choice) -> Meaning:
+    """A choice as the planner and the worker take it, with what the start itself has of its own."""
+    found = meaning(choice, matrix.start, matrix.plan.device or "CPU")
+    begun = dict(task.begin.values) if task.begin else {}
+    return dataclasses.replace(found, settings={**begun, **found.settings})
 
 
 def forget(model: str, world: World) -> int:
@@ -142,8 +154,7 @@ def _allowed(task: Task, planner: Planner) -> Allowed:
 
 def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Steps:
     world, before, start = trials.world, matrix.plan, matrix.start
-    place = before.device or "CPU"
-    engine = trials.loaded(meaning(start, start, place))
+    engine = trials.loaded(meant(task, matrix, start))
     requests = _own_requests(task, engine, before) if task.prompts else None
     requests, cost = _sized(requests, task, engine, before)
     trials.begin(requests, cost)
@@ -152,7 +163,7 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
     search = Search(
         matrix.dials,
         start,
-        lambda choice, fresh: trials.measure(meaning(choice, start, place), fresh),
+        lambda choice, fresh: trials.measure(meant(task, matrix, choice), fresh),
         world.now,
         task.budget,
     )
@@ -170,7 +181,7 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
 
 
 def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outcome: Outcome, interrupted: bool) -> Result:
-    best = meaning(outcome.best, matrix.start, matrix.plan.device or "CPU")
+    best = meant(task, matrix, outcome.best)
     entry = None
     if outcome.confirmed or (interrupted and outcome.best != matrix.start):
         entry = _entry(task, target, trials, outcome, best)
@@ -216,21 +227,12 @@ def _entry(task: Task, target: ModelFile, trials: Trials, outcome: Outcome, best
 def _own_requests(task: Task, engine: Engine, plan: Plan) -> tuple[Request, ...]:
     """From the user's prompts, those that fit. Raises UsageError where none can be used."""
     assert task.prompts
-    texts = list(_texts(task.prompts))
+    texts = [each.text for each in read_prompts(task.prompts)]
     fitting = [text for text in texts if counted(engine)(text) + _LONGEST_ANSWER <= plan.context]
     if not fitting:
         raise UsageError(f"no prompt of {task.prompts} fits into a context of {plan.context}", "use a larger --context")
     step = max(len(fitting) // _MOST_PROMPTS, 1)
     return tuple(request_of(text, _SHORTEST_ANSWER) for text in fitting[::step][:_MOST_PROMPTS])
-
-
-def _texts(prompts: Path) -> Iterator[str]:
-    try:
-        files = sorted(each for each in prompts.iterdir() if each.is_file()) if prompts.is_dir() else [prompts]
-        texts = [each.read_text("utf-8", "replace") for each in files]
-    except OSError as error:
-        raise UsageError(f"the prompts {prompts} cannot be read: {error.strerror}", "check the path") from None
-    yield from (text for text in texts if text.strip())
 
 
 def _sized(requests: tuple[Request, ...] | None, task: Task, engine: Engine, plan: Plan) -> tuple[tuple[Request, ...], float]:

@@ -13,17 +13,29 @@ from tokencli.cli.views import Progress
 from tokencli.errors import UsageError
 
 if TYPE_CHECKING:
+    from tokencli.app import World
     from tokencli.app.bench import Report
+    from tokencli.plan.choose import Wishes
 
 FORMATS = ("json", "csv", "md")
 
-PromptTokens = Annotated[int, typer.Option("--prompt-tokens", metavar="N", help="Length of the prompt.")]
+PROMPT_TOKENS, RUNS = 512, 5
+
+PromptTokens = Annotated[
+    int | None, typer.Option("--prompt-tokens", metavar="N", help="Length of the prompt: 512.", show_default=False)
+]
 Tokens = Annotated[int, typer.Option("--tokens", metavar="N", help="Length of the answer.")]
 Compare = Annotated[
     Path | None, typer.Option("--compare", metavar="OLD.json", help="Compare with an earlier --json.", show_default=False)
 ]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Compare even with another computer, model or length.")]
-Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Answers to measure, after one to warm up.")]
+Runs = Annotated[
+    int | None, typer.Option("--runs", metavar="N", help="Answers to measure, after one to warm up: 5.", show_default=False)
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", metavar="FILE|FOLDER", help="Which draft pays for prompts of your own?", show_default=False),
+]
 Depths = Annotated[
     str | None,
     typer.Option(
@@ -38,10 +50,11 @@ Format = Annotated[
 def bench_command(terminal: Terminal) -> Callable[..., None]:
     def bench(
         model: options.Model,
-        prompt_tokens: PromptTokens = 512,
+        prompt_tokens: PromptTokens = None,
         tokens: Tokens = 128,
-        runs: Runs = 5,
+        runs: Runs = None,
         depths: Depths = None,
+        prompts: Prompts = None,
         form: Format = None,
         compare: Compare = None,
         anyway: Anyway = False,
@@ -64,13 +77,19 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         options.check_range(("--runs", runs, 1, 1000))
         form = "json" if as_json else options.one_of("--format", form, FORMATS)
         from tokencli.app import World
+
+        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
+        world = World(confirm=lambda what: terminal.confirm(what, yes))
+        if prompts:
+            _refuse_beside_prompts(prompt_tokens, depths, compare, form)
+            _compare_drafts(model, prompts, wishes, tokens, runs, world, terminal, quiet, as_json)
+            return
         from tokencli.app import bench as story
         from tokencli.app.bench_compare import read_earlier
 
-        wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
+        lengths = prompt_tokens or PROMPT_TOKENS, tokens, runs or RUNS
         earlier = read_earlier(compare) if compare else None
-        task = story.Task(model, wishes, prompt_tokens, tokens, runs, depths_of(depths), earlier, anyway)
-        world = World(confirm=lambda what: terminal.confirm(what, yes))
+        task = story.Task(model, wishes, *lengths, depths_of(depths), earlier, anyway)
         report = _followed(story.bench(task, world), terminal, quiet or form is not None)
         terminal.stdout.write("".join(f"{line}\n" for line in _rendered(report, form)))
         terminal.stdout.flush()
@@ -78,6 +97,35 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
             raise typer.Exit(130)
 
     return bench
+
+
+def _refuse_beside_prompts(prompt_tokens: int | None, depths: str | None, compare: Path | None, form: str | None) -> None:
+    given = {"--prompt-tokens": prompt_tokens, "--depths": depths, "--compare": compare, "--format": form and form != "json"}
+    if beside := next((option for option, value in given.items() if value), None):
+        raise UsageError(f"{beside} says nothing of prompts of your own", f"leave out --prompts or {beside}")
+
+
+def _compare_drafts(
+    model: str,
+    prompts: Path,
+    wishes: "Wishes",
+    tokens: int,
+    runs: int | None,
+    world: "World",
+    terminal: Terminal,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from tokencli.app.drafts import Task, compare_drafts
+    from tokencli.cli import drafts_view as view
+
+    shown = view.Shown(terminal, quiet=quiet or as_json)
+    report = follow(compare_drafts(Task(model, prompts, wishes, tokens, runs), world), shown.show, shown.clear)
+    lines = [view.drafts_json(report)] if as_json else view.drafts_lines(report)
+    terminal.stdout.write("".join(f"{line}\n" for line in lines))
+    terminal.stdout.flush()
+    if report.interrupted:
+        raise typer.Exit(130)
 
 
 def depths_of(text: str | None) -> tuple[int, ...] | None:

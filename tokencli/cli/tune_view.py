@@ -156,7 +156,9 @@ def _nothing(result: Result, outcome: Outcome) -> str:
 
 def _times(gain: Ratio) -> str:
     """With the interval where there are enough pairs for one."""
-    return f"{gain.median:.2f} ({_span(gain)})" if gain.holds else f"{gain.median:.2f} in {gain.pairs} pair{'s' * (gain.pairs > 1)}"
+    return (
+        f"{gain.median:.2f} ({_span(gain)})" if gain.holds else f"{gain.median:.2f} in {gain.pairs} pair{'s' * (gain.pairs > 1)}"
+    )
 
 
 def _span(found: Ratio | Interval, digits: int = 2) -> str:
