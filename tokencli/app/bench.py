@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokencli.app.bench_compare import Earlier, refuse_another
-from tokencli.app.measuring import counted, request_of, text_of, timed
+from tokencli.app.measuring import Answer, counted, per_token, request_of, text_of, timed
 from tokencli.app.opened import Opened, opened
 from tokencli.app.remembered import this_computer
 from tokencli.app.throughput import USUAL_DEPTHS, Passed, Throughput, measured, throughputs
@@ -188,11 +188,10 @@ class _Meters:
     def begin(self) -> Meter:
         return Meter(self._sensors, self._now)
 
-    def ran(self, arm: str, number: int, stats: Stats, meter: Meter) -> Ran:
+    def ran(self, arm: str, number: int, answer: Answer) -> Ran:
+        stats = answer.stats
         share = bandwidth_share(self._plan, self._info, stats, self._bandwidth) if self._info else None
-        joules = meter.joules()
-        each = joules / (stats.tokens - 1) if joules is not None and stats.tokens > 1 else None
-        return Ran(arm, number, replace(stats, bandwidth_share=share), each)
+        return Ran(arm, number, replace(stats, bandwidth_share=share), per_token(answer.joules, stats))
 
 
 def _answers(task: Task, result: Opened, request: Request, meters: _Meters) -> Iterable[Ran]:
@@ -200,7 +199,6 @@ def _answers(task: Task, result: Opened, request: Request, meters: _Meters) -> I
     arms = _arms(result.plan)
     for number in range(task.runs + 1):
         for arm, most in arms if number % 2 else arms[::-1]:
-            meter = meters.begin()
-            answer = timed(result.engine, replace(request, max_draft=most), meter=meter)
+            answer = timed(result.engine, replace(request, max_draft=most), meter=meters.begin())
             if number:  # the first round is the warm-up: clocks rise, shaders are compiled
-                yield meters.ran(arm, number, answer.stats, meter)
+                yield meters.ran(arm, number, answer)

@@ -30,13 +30,19 @@ _FILLERS = (" a", " the", ".", ",", " 1", "\n", "a")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """One answer as it was measured; `late` where it was cut by the time allowed, so that its figures do not count. `pace`: what
-    was learned of the draft.
+    was learned of the draft. `joules` from the first token to the last, None where nobody measured or nothing tells.
     """
 
     stats: Stats
     text: str
     late: bool
     pace: Mapping[str, Any] | None = None
+    joules: float | None = None
+
+
+def per_token(joules: float | None, stats: Stats) -> float | None:
+    """Joules over the tokens after the first."""
+    return joules / (stats.tokens - 1) if joules is not None and stats.tokens > 1 else None
 
 
 def prose(words: int) -> list[str]:
@@ -88,4 +94,4 @@ def timed(engine: Engine, request: Request, timeout: float | None = None, meter:
     if engine.interrupted:
         raise Interrupted("interrupted")
     assert done, "an answer ends with Done"
-    return Answer(done.stats, text, done.finish_reason == "timeout", done.pace)
+    return Answer(done.stats, text, done.finish_reason == "timeout", done.pace, meter.joules() if meter else None)

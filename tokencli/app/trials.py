@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tokencli.app.measuring import Answer, timed
+from tokencli.app.measuring import Answer, per_token, timed
 from tokencli.app.world import World
 from tokencli.core import Loaded, Plan, Request, Stats
 from tokencli.engine.client import Engine
@@ -20,6 +20,7 @@ from tokencli.plan.planner import Planner
 from tokencli.plan.settings import Tuned
 from tokencli.tune.dials import DEEPEST, Meaning
 from tokencli.tune.search import TrialFailed
+from tokencli.world.energy import Meter
 
 Goal = Literal["decode", "ttft", "turn"]
 _Key = tuple[str, tuple[str | None, ...] | None, tuple[tuple[str, str], ...]]  # what needs a load of its own
@@ -38,6 +39,14 @@ COSTS: dict[Goal, Callable[[Stats], float | None]] = {
     "ttft": lambda stats: stats.ttft_seconds,
     "turn": _turn,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer, and the joules per token after the first; None where nothing tells."""
+
+    stats: Stats
+    joules_per_token: float | None
 
 
 @dataclass(slots=True)
@@ -65,6 +74,7 @@ class Trials:
     load_seconds: float | None = None
     least_seconds: float = 20.0  # that a load or an answer is given
     paces: dict[_Key, Mapping[str, Any]] = field(default_factory=dict)
+    told: dict[_Key, list[Told]] = field(default_factory=dict)  # of the choices' answers, with the limit of their draft
     deepest: int = DEEPEST  # that a draft is loaded for, which each request bounds; a plan's own depth where that is more
     _running: list[_Running] = field(default_factory=list)
     _texts: str | None = None
@@ -104,6 +114,11 @@ class Trials:
     def pace(self, meaning: Meaning) -> Mapping[str, Any] | None:
         """What was learned of a choice's draft."""
         return self.paces.get(_key(self.plan(meaning), meaning.environment))
+
+    def told_of(self, meaning: Meaning) -> list[Told]:
+        """All that a choice's answers told."""
+        plan = self.plan(meaning)
+        return self.told.get(_with_depth(plan, _key(plan, meaning.environment)), [])
 
     def begin(self, requests: tuple[Request, ...], longest: float) -> None:
         """What is measured from now on; the texts of what runs already, the start, are what others are compared with."""
@@ -177,7 +192,11 @@ class Trials:
         return all(place.total < _SLACK * free.get(place.id, 0) for place in places)
 
     def _timed(self, running: _Running, plan: Plan) -> float:
-        costs = [COSTS[self.goal](self._answer(running, plan, request).stats) for request in self.requests]
+        answers = [self._answer(running, plan, request) for request in self.requests]
+        self.told.setdefault(_with_depth(plan, running.key), []).extend(
+            Told(each.stats, per_token(each.joules, each.stats)) for each in answers
+        )
+        costs = [COSTS[self.goal](each.stats) for each in answers]
         found = [cost for cost in costs if cost is not None]
         if len(found) < len(costs):
             raise TrialFailed("the answer was too short to measure")
@@ -185,7 +204,8 @@ class Trials:
 
     def _answer(self, running: _Running, plan: Plan, request: Request) -> Answer:
         limit = None if self.longest is None else max(_SLOWEST * self.longest, self.least_seconds)
-        answer = timed(running.engine, dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0), limit)
+        wanted = dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0)
+        answer = timed(running.engine, wanted, limit, Meter(self.world.energy_sensors(), self.world.now))
         if answer.pace is not None:
             self.paces[running.key] = answer.pace
         if answer.late:
@@ -197,6 +217,10 @@ class Trials:
         for each in [each for each in self._running if each.key == key]:
             self._running.remove(each)
             each.engine.close()
+
+
+def _with_depth(plan: Plan, key: _Key) -> _Key:
+    return (*key[:2], (*key[2], ("draft", str(plan.draft.max_tokens if plan.draft else 0))))
 
 
 def _key(plan: Plan, environment: Mapping[str, str]) -> _Key:

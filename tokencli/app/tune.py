@@ -6,6 +6,7 @@ Prints nothing. The search itself is pure (tune/search.py); trials run in worker
 import contextlib
 import dataclasses
 import datetime
+import statistics
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ from tokencli.errors import EngineError, Interrupted, ModelUnavailable, NotSaved
 from tokencli.plan.choose import Wishes, is_software
 from tokencli.plan.planner import Planner
 from tokencli.plan.settings import Tuned
+from tokencli.plan.share import bandwidth_share
 from tokencli.plan.sizes import ModelFile
 from tokencli.tune.dials import Allowed, Meaning, dials, meaning
 from tokencli.tune.search import Choice, Dial, Outcome, Search, Trial, TrialFailed
 from tokencli.world import tuned
+from tokencli.world.machine import remembered_bandwidth
 from tokencli.world.tuned import Entry
 
 _SHORTEST_ANSWER, _LONGEST_ANSWER = 16, 128
@@ -71,6 +74,15 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Medians over a choice's answers: share of the measured bandwidth, joules per token and what told them. None: unknown."""
+
+    bandwidth_share: float | None = None
+    joules_per_token: float | None = None
+    energy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """`before` and `after` are the plans; `outcome` what was measured; `entry` what is remembered: what was confirmed, and
     where the user broke it off what several rounds told apart by then.
@@ -85,6 +97,8 @@ class Result:
     entry: Entry | None
     drifted: bool = False
     interrupted: bool = False
+    spent_before: Spent = Spent()
+    spent_after: Spent = Spent()
 
 
 Steps = Generator[Event | Matrix | Tried, None, Result]
@@ -199,6 +213,21 @@ def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outco
         entry=entry,
         drifted=trials.has_drifted(best),
         interrupted=interrupted,
+        spent_before=_spent(trials, meant(task, matrix, matrix.start)),
+        spent_after=_spent(trials, best),
+    )
+
+
+def _spent(trials: Trials, choice: Meaning) -> Spent:
+    told, plan, world = trials.told_of(choice), trials.plan(choice), trials.world
+    bandwidth = remembered_bandwidth(trials.planner.machine, world.cache)
+    info = trials.planner.target.info
+    shares = [share for each in told if (share := bandwidth_share(plan, info, each.stats, bandwidth)) is not None]
+    joules = [each.joules_per_token for each in told if each.joules_per_token is not None]
+    return Spent(
+        bandwidth_share=statistics.median(shares) if shares else None,
+        joules_per_token=statistics.median(joules) if joules else None,
+        energy=next((each.source for each in world.energy_sensors()), None) if joules else None,
     )
 
 

@@ -14,6 +14,8 @@ from tokencli.tune.intervals import Interval, Ratio
 from tokencli.tune.search import Outcome
 from tokencli.world.tuned import Entry
 
+_BAR = 40
+
 
 class TuneView:
     """A row for each race, when it is over: the values and the median seconds of each. Below it a line that moves."""
@@ -85,11 +87,12 @@ def result_lines(result: Result, file: str) -> list[str]:
     elif outcome.gain:
         gain = f"{outcome.gain.median:.2f} times as fast ({_span(outcome.gain)})"  # of a duel: there are enough pairs
         lines = [f"{name}: {gain}, {verdict(outcome.gain.low, outcome.gain.high)} than the plan: {changes(result.changed)}"]
-        lines += [f"  before {_seconds(outcome.before)}, after {_seconds(outcome.after)}"]
+        lines += _chart(outcome.before, outcome.after)
     else:
         more = "" if result.interrupted else ", so nothing is remembered: a longer --budget will tell"
         lines = [f"{name}: looks best, not confirmed in the time{more}: {changes(result.changed)}"]
     lines += [f"  mattered: {each.dial} {each.value}: {_times(each.ratio)}" for each in outcome.mattered]
+    lines += _spent_lines(result)
     lines += [f"  failed: {each.dial} {each.value}: {one_line(each.why)}" for each in outcome.failures]
     if result.drifted:
         lines.append("  greedy answers differ from those of the plan: other sums in the last bits, or a fault of a device")
@@ -113,11 +116,13 @@ def result_json(result: Result, file: str) -> str:
         "drifted": result.drifted,
         "interrupted": result.interrupted,
         "saved": file if result.entry else None,
+        "spent_before": dataclasses.asdict(result.spent_before),
+        "spent_after": dataclasses.asdict(result.spent_after),
         "outcome": None,
     }
     if outcome:
         fields = dataclasses.asdict(outcome)
-        value["outcome"] = {key: each for key, each in fields.items() if key != "best"}
+        value["outcome"] = {key: each for key, each in fields.items() if key not in ("best", "told")}
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -144,6 +149,26 @@ def changes(values: Mapping[str, object]) -> str:
 
 def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def _chart(before: Interval | None, after: Interval | None) -> list[str]:
+    """A bar each, as long as it takes. Of plain characters, so that it needs no terminal and no colours."""
+    found = [(name, each) for name, each in (("before", before), ("after", after)) if each]
+    longest = max((each.median for _, each in found), default=0.0)
+    bars = ((name, each, "#" * max(round(_BAR * each.median / longest), 1)) for name, each in found if longest)
+    return [f"  {name:<7}{bar:<{_BAR}} {_seconds(each)}" for name, each, bar in bars]
+
+
+def _spent_lines(result: Result) -> list[str]:
+    """What is known of the memory and the energy; one value where nothing was changed."""
+    spent = (result.spent_before, result.spent_after) if result.changed else (result.spent_before,)
+    shares, joules = [each.bandwidth_share for each in spent], [each.joules_per_token for each in spent]
+    lines = []
+    if None not in shares:
+        lines.append(f"  share of the measured bandwidth: {', then '.join(f'{each:.2f}' for each in shares)}")
+    if None not in joules:
+        lines.append(f"  joules per token, by {spent[0].energy}: {', then '.join(f'{each:.2f}' for each in joules)}")
+    return lines
 
 
 def _nothing(result: Result, outcome: Outcome) -> str:
