@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokencli.decode.estimates import STALL, Guesses, PassTimes, Running, Tuning
+from tokencli.decode.estimates import HORIZON, STALL, PassTimes, Running, Source, Tuning
 
 # The promises, in tokens of plain decoding: at most 3 % of 256 tokens lost from cold, at most 1 % later. What is put at stake is
 # two thirds of the one and half of the other: costs are known only after they were paid.
-HORIZON = 256
 COLD_PURSE = HORIZON * 0.03 * 2 / 3
 WARM_PURSE = HORIZON * 0.01 / 2
 INCOME = 0.01 / 2
@@ -78,11 +77,12 @@ class Controller:
         self._rest = [Running(*pair) for pair in state.get("rest", ((), (), ()))]  # plain, all accepted, cut
         self._prompt = Running(*state.get("prompt", ()))
         known = state.get("sources", {})
-        self._sources = {name: _Source(most, size, self._tuning, known.get(name, {})) for name, size in sources.items()}
+        self._sources = {name: Source(most, size, self._tuning, known.get(name, {})) for name, size in sources.items()}
         self._purse = WARM_PURSE if state else COLD_PURSE
         self._rounds = int(state.get("rounds", 0))
         self._since_plain = 0.0
         self._reach = 1.0  # how likely all guesses of this round so far are right
+        self._table = self._passes.table  # seconds of the target's pass by guesses, what is hoped for included
         self._token = 0.0  # what a token is worth: the seconds that it takes at best
 
     def export(self) -> dict[str, Any]:
@@ -114,12 +114,13 @@ class Controller:
         if most <= 0 or not backlog or self._rounds < FIRST_ROUNDS:
             return Choice()
         best, self._token = Choice(), self.plain_seconds
+        self._table = self._passes.hoped(self._purse / 2 * self.plain_seconds)
         for name, behind in backlog.items():
             source = self._sources[name]
             if self._has_costs(source):
-                depth, seconds = self._best_depth(source, behind, most, self._hope(source, behind))
+                depth, seconds = self._best_depth(source, behind, most, self._table, self._hope(source, behind))
                 if seconds < self._token:
-                    best, self._token = Choice(name, depth), seconds
+                    best, self._token = Choice(name, most if source.size else depth), seconds  # a model is stopped by `goes_on`
         return self._trial(backlog, best, most) or self._plain_again(best) or best
 
     @property
@@ -129,8 +130,9 @@ class Controller:
 
     def gain(self) -> float | None:
         """Speed of the best depth as a multiple of plain decoding, by what is known now; None where nothing was tried."""
-        found = [self._best_depth(source, 0, self.most)[1] for source in self._sources.values() if source.tried]
-        return self.plain_seconds / min(found) if found else None
+        tried = [source for source in self._sources.values() if source.tried]
+        found = [self._best_depth(source, 0, self.most, self._passes.table)[1] for source in tried]
+        return self.plain_seconds / min(found, default=math.inf) or None
 
     def goes_on(self, choice: Choice, made: int, probability: float) -> tuple[bool, bool]:
         """Whether the guess that `made` counts last is worth checking, and whether one more is worth making."""
@@ -139,14 +141,9 @@ class Controller:
         before, self._reach = self._reach, self._reach * source.guesses.chance(probability)
         if choice.trial:
             return True, made < choice.depth
-        cut = max(0.0, self._rest_of(2) - self._rest_of(1))
-        if self._reach * self._token < self._passes.further(1 + made) + (before - self._reach) * cut:
-            return False, False
-        if made >= choice.depth:
-            return True, False
-        likely = source.guesses.likely()
-        price = self._step(source) + self._passes.further(2 + made) + self._reach * (1 - likely) * cut
-        return True, self._reach * likely * self._token >= price
+        keeping = self._reach * self._token - self._further(made - 1, made) - (before - self._reach) * self._cut
+        going_on = self._going_on(source, made, choice.depth)
+        return keeping + max(going_on, 0.0) >= 0, going_on >= 0 and keeping + going_on >= 0
 
     # after it
 
@@ -176,14 +173,13 @@ class Controller:
         """What a source that costs nothing would have guessed, had it been asked, and how much of it came true."""
         self._sources[name].guesses.learn(made, made, accepted, ())
 
-    def _learn_source(self, source: "_Source", done: Round) -> float:
+    def _learn_source(self, source: Source, done: Round) -> float:
         """The seconds that its own work counts for."""
         source.tried, source.rested = True, 0.0
         first = done.reading if done.read <= 2 else 0.0  # two tokens are read as fast as one
         steps = done.steps + (0 < done.read <= 2)
         stepping, reading = done.draft + first, done.reading - first
-        if source.step.weight:
-            stepping = min(stepping, STALL * steps * self._step(source))
+        stepping = min(stepping, STALL * steps * self._step(source))
         if source.reading.weight:
             reading = min(reading, STALL * done.read * self._reading(source))
         if steps:
@@ -199,33 +195,54 @@ class Controller:
 
     # inside
 
+    def _further(self, depth: int, deeper: int) -> float:
+        """Seconds by which the target's pass takes longer."""
+        return self._table[deeper] - self._table[depth]
+
+    @property
+    def _cut(self) -> float:
+        """Seconds of taking refused guesses back."""
+        return max(0.0, self._rest_of(2) - self._rest_of(1))
+
+    def _going_on(self, source: Source, made: int, most: int) -> float:
+        """Seconds won by more guesses behind those `made`, as many as win most: the next alone may cost a step of the pass's time
+        that the ones behind it share.
+        """
+        likely, step, reach = source.guesses.likely(), self._step(source), self._reach
+        won, best = 0.0, -math.inf
+        for depth in range(made, most):
+            before, reach = reach, reach * likely
+            won += reach * self._token - step - self._further(depth, depth + 1) - (before - reach) * self._cut
+            best = max(best, won)
+        return best
+
     def _rest_of(self, kind: int) -> float:
         """Seconds of a round outside of both models: plain, all guesses right, some taken back."""
         plain = self._rest[0].ratio or 0.0
         return plain if kind == 0 else self._rest[kind].mean(plain, self._tuning.prior / 4)
 
-    def _step(self, source: "_Source") -> float:
+    def _step(self, source: Source) -> float:
         return source.step.mean(source.size * self._passes.table[0], _SLIGHT)
 
-    def _reading(self, source: "_Source") -> float:
+    def _reading(self, source: Source) -> float:
         """Seconds per token of the backlog."""
         told = self._prompt.ratio
         return source.reading.mean(self._step(source) if told is None else source.size * told, _SLIGHT)
 
-    def _has_costs(self, source: "_Source") -> bool:
+    def _has_costs(self, source: Source) -> bool:
         """Whether its costs were measured: one that is free to ask has only those of the target's longer pass."""
         return source.tried or (source.size == 0 and self._passes.measured(2))
 
-    def _hope(self, source: "_Source", behind: int) -> float:
+    def _hope(self, source: Source, behind: int) -> float:
         """How much better than known a source is believed to be: the more, the more may still be lost. What is more dear to
         catch up with than that must be surely good.
         """
         price = max(0, behind - 2) * self._reading(source) / self.plain_seconds
         return self._tuning.hope * (self._purse - price) / COLD_PURSE
 
-    def _best_depth(self, source: "_Source", behind: int, most: int, hope: float = 0.0) -> tuple[int, float]:
+    def _best_depth(self, source: Source, behind: int, most: int, table: Sequence[float], hope: float = 0.0) -> tuple[int, float]:
         """The depth with the least seconds per token, and how many; catching up is spread over the horizon."""
-        step, table, cut, whole = self._step(source), self._passes.table, self._rest_of(2), self._rest_of(1)
+        step, cut, whole = self._step(source), self._rest_of(2), self._rest_of(1)
         reach = tokens = alive = 1.0
         ended = 0.0  # seconds of the rounds that made fewer guesses
         best = 1, float("inf")
@@ -248,12 +265,12 @@ class Controller:
             depth, tail = self._affordable(source, behind, most)
             if depth and source.tried:
                 source.guesses.fade(self._tuning.prior)
-                depth = min(depth, self._best_depth(source, 0, most)[0])
+                depth = min(depth, self._best_depth(source, 0, most, self._table)[0])
             if depth:
                 return Choice(name, depth, trial=True, tail=tail)
         return None
 
-    def _affordable(self, source: "_Source", behind: int, most: int) -> tuple[int, int]:
+    def _affordable(self, source: Source, behind: int, most: int) -> tuple[int, int]:
         """As deep as half the purse pays for if all guesses are wrong, and as many tokens of the backlog as the rest does."""
         stake, step, reading = self._purse * self.plain_seconds, self._step(source), self._reading(source)
         for depth in range(most, 0, -1):
@@ -279,20 +296,3 @@ def _same_shape(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(_same_shape, found, wanted))
     return math.isfinite(found) and found >= 0
-
-
-class _Source:
-    """What is known of one source of guesses: its times, how often it is right, and how long it has been left alone."""
-
-    def __init__(self, most: int, size: float, tuning: Tuning, state: Mapping[str, Any]) -> None:
-        self.size = size
-        self.guesses = Guesses(most, tuning, state.get("guesses", {}))
-        self.step = Running(*state.get("step", ()))
-        self.reading = Running(*state.get("reading", ()))
-        self.rest = min(float(state.get("rest", tuning.first_rest)), HORIZON / 4)  # a new text may be of another kind
-        self.rested = float(state.get("rested", 0.0))
-        self.tried = bool(state.get("tried", False))
-
-    def export(self) -> dict[str, Any]:
-        numbers = {"rest": self.rest, "rested": self.rested, "tried": self.tried}
-        return {"guesses": self.guesses.export(), "step": self.step.pair, "reading": self.reading.pair, **numbers}

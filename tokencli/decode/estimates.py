@@ -30,6 +30,7 @@ class Tuning:
     first_guess: float = 0.6  # chance of a guess before any was seen
 
 
+HORIZON = 256  # tokens that a promise is about
 STALL = 2.0  # an observation counts for at most so many times what was expected: the rest was somebody else's time
 BINS = 8
 
@@ -110,10 +111,13 @@ class PassTimes:
         last = max(index for index, each in enumerate(self._seen) if each.weight)
         return self.table[last] + (tokens - 1 - last) * self.table[0]
 
-    def further(self, tokens: int) -> float:
-        """Seconds by which a pass of that many tokens takes longer than one of one less."""
-        at = min(tokens, len(self.table)) - 1
-        return self.table[at] - self.table[at - 1]
+    def hoped(self, stake: float) -> list[float]:
+        """The table as if more tokens than were ever timed cost nothing more, up to where they may cost `stake` more: what they
+        cost is known only once it was tried.
+        """
+        last = max(index for index, each in enumerate(self._seen) if each.weight)
+        hoped, table = self.table[last], self.table
+        return [hoped if at > last and self.worst(at + 1) - hoped <= stake else table[at] for at in range(len(table))]
 
     def _tabulate(self) -> None:
         """What was seen of a length counts against the straight line through all: the less, the longer ago it was."""
@@ -230,6 +234,23 @@ class Guesses:
         """Let what comes next count more than what was."""
         for each in (*self._made, *self._stood, self._lately):
             each.fade(most)
+
+
+class Source:
+    """What is known of one source of guesses: its times, how often it is right, and how long it has been left alone."""
+
+    def __init__(self, most: int, size: float, tuning: Tuning, state: Mapping[str, Any]) -> None:
+        self.size = size
+        self.guesses = Guesses(most, tuning, state.get("guesses", {}))
+        self.step = Running(*state.get("step", ()))
+        self.reading = Running(*state.get("reading", ()))
+        self.rest = min(float(state.get("rest", tuning.first_rest)), HORIZON / 4)  # a new text may be of another kind
+        self.rested = float(state.get("rested", 0.0))
+        self.tried = bool(state.get("tried", False))
+
+    def export(self) -> dict[str, Any]:
+        numbers = {"rest": self.rest, "rested": self.rested, "tried": self.tried}
+        return {"guesses": self.guesses.export(), "step": self.step.pair, "reading": self.reading.pair, **numbers}
 
 
 def _list(pairs: Sequence[Pair] | None, count: int) -> list[Running]:
