@@ -1,6 +1,6 @@
 """One trial of `tune`: a choice of settings planned, loaded in a worker of its own, and its answers timed. Prints nothing.
 
-Two workers stay where the memory holds both, so that neighbours in a race need no new load; a draft's depth needs none at all.
+Some workers stay where the memory holds them, so that a race's later rounds need no new load; a draft's depth needs none at all.
 What was learned of a draft is handed on to the next worker that holds the same, as it is from run to run.
 """
 
@@ -25,7 +25,9 @@ from tokencli.world.energy import Meter
 Goal = Literal["decode", "ttft", "turn"]
 _Key = tuple[str, tuple[str | None, ...] | None, tuple[tuple[str, str], ...]]  # what needs a load of its own
 _SLOWEST = 8.0  # times the start: a hang, or nothing to wait for
-_SLACK = 0.9  # of the memory: two workers may take so much of what is free
+_SLACK = 0.9  # of the memory: one worker more may take so much of what is free
+_TO_LEARN = 64  # tokens in which a draft's controller has found its depth
+_MOST_WORKERS = 4  # that stay: a race of more values than that is rare
 
 
 def _turn(stats: Stats) -> float | None:
@@ -172,8 +174,17 @@ class Trials:
         return dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, max_tokens=depth))
 
     def _warmed_up(self, running: _Running, plan: Plan) -> None:
-        """All answers once, before any counts: shaders are compiled (report A7-03), and the texts are compared."""
-        texts = [self._answer(running, plan, request).text for request in self.requests]
+        """All answers once, before any counts: shaders are compiled (report A7-03), and the texts are compared. A draft whose
+        depth adapts and that nothing is known of learns for some tokens more: a run begins with what the last one learned.
+        """
+        learns = plan.draft is not None and plan.draft.adaptive and running.key not in self.paces
+        answers = [self._answer(running, plan, request) for request in self.requests]
+        texts = [each.text for each in answers]
+        tokens = once = sum(each.stats.tokens for each in answers)
+        while learns and once and tokens < _TO_LEARN:
+            tokens += once
+            for request in self.requests:
+                self._answer(running, plan, request)
         found = hashlib.sha256("\0".join(texts).encode()).hexdigest()
         self._texts = self._texts or found
         self.drifted[running.key] = found != self._texts
@@ -184,7 +195,7 @@ class Trials:
 
     def _holds_another(self) -> bool:
         """Whether the memory that is free now holds one more worker like the largest of those that run."""
-        if len(self._running) > 1:
+        if len(self._running) >= _MOST_WORKERS:
             return False
         machine = self.world.read_machine(self._running[0].engine.devices())
         free = {each.id: each.free_bytes for each in machine.devices} | {"CPU": machine.ram_available_bytes}
@@ -225,5 +236,8 @@ def _with_depth(plan: Plan, key: _Key) -> _Key:
 
 def _key(plan: Plan, environment: Mapping[str, str]) -> _Key:
     draft = (plan.draft.kind, plan.draft.file, plan.draft.device) if plan.draft else None
-    bare = dataclasses.replace(plan, draft=None, devices=(), origins={}, notes=(), predicted=type(plan.predicted)())
+    batch_threads = None if plan.batch_threads == plan.threads else plan.batch_threads
+    bare = dataclasses.replace(
+        plan, batch_threads=batch_threads, draft=None, devices=(), origins={}, notes=(), predicted=type(plan.predicted)()
+    )
     return repr(bare), draft, tuple(sorted(environment.items()))
