@@ -67,7 +67,7 @@ def test_a_person_reads_what_was_told_and_what_was_not() -> None:
     assert lines[1].startswith("  code: lookup 1.99 times as fast (1.98 to 2.00)")
     assert lines[1].endswith("on 6 prompts held out, acceptance 0.60: lookup")
     assert lines[2] == "  prose: no draft was faster on the prompts that choose: off"
-    assert lines[3].endswith("1 pairs are too few to tell")
+    assert lines[3].endswith("of 1 pair, too few to tell")
     assert "at least two of a kind are needed" in lines[4]
     assert lines[5].startswith("  in all: ")
     assert lines[6].startswith("what was learned of lookup and model is kept")
