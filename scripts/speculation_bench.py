@@ -71,6 +71,16 @@ class Answer:
         return self.done.stats
 
 
+def ask(engine: Engine, prompt: str, sampling: Sampling, tokens: int) -> Answer:
+    text, done = "", None
+    for event in engine.generate(Request((Message("user", prompt),), sampling, tokens)):
+        if isinstance(event, Text):
+            text += event.text
+        done = event
+    assert isinstance(done, Done)
+    return Answer(text, done)
+
+
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One side of a comparison: a loaded engine that answers the prompts in turn, and all that it answered."""
@@ -91,13 +101,7 @@ class Arm:
         return cls(engine, sampling, tokens, itertools.cycle(prompts))
 
     def answer(self) -> Answer:
-        text, done = "", None
-        for event in self.engine.generate(Request((Message("user", next(self.prompts)),), self.sampling, self.tokens)):
-            if isinstance(event, Text):
-                text += event.text
-            done = event
-        assert isinstance(done, Done)
-        self.answers.append(Answer(text, done))
+        self.answers.append(ask(self.engine, next(self.prompts), self.sampling, self.tokens))
         return self.answers[-1]
 
     def seconds_per_token(self) -> float:
@@ -117,6 +121,7 @@ def speculation(
     tokens: int = 112,
     pairs: int = 7,
     prompts: Annotated[int | None, typer.Option(help="of the part `adaptive`: only the first so many of its 8")] = None,
+    full: Annotated[bool, typer.Option(help="of the part `adaptive`: write docs/speculation.md and its plot")] = False,
 ) -> None:
     """What drafting brings on an F16 target, against llama.cpp's own, and its cost in Python. Without `adaptive`, which takes
     hours and runs only where it is named: about half an hour.
@@ -128,7 +133,7 @@ def speculation(
         Part.llama: against_llama,
         Part.ngram: ngram,
         Part.python: python,
-        Part.adaptive: partial(adaptive, prompts=prompts),
+        Part.adaptive: partial(adaptive, prompts=prompts, full=full),
     }
     for part in parts or [each for each in Part if each != Part.adaptive]:
         every[part](tokens, pairs)
@@ -202,7 +207,7 @@ def _round(stats: Stats) -> tuple[float, float]:
 
 def _profile(folder: Path, tokens: int = 400, shown: int = 8) -> None:
     """Where the time goes: the worker itself, in this process, with a draft that always agrees. Profiling slows it down."""
-    # No chat template: the time limit on rendering one would end the profile.
+    # Without a template of its own: what renders one runs under a time limit, which would end the profile.
     options = {"vocab_size": LARGE_VOCABULARY, "weight_type": "Q8_0", "chat_template": None}
     file = tiny_models.write(folder / "no-template.gguf", **options)
     with contextlib.redirect_stderr(io.StringIO()):

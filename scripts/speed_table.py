@@ -37,8 +37,9 @@ to the {count} rows of the first table, each device counting once (tests/speed_f
   This one was kept because devices with several models agree on its cost per layer, not for the smallest error; the users' rows
   had been seen by then. So the first and the third line flatter it somewhat. The second is not free of that either, and leaves
   the operations per weight of Q2_0 as they are, which the RTX A5000 has a part in.
-- Operations per second and some bandwidths (tests/field/speeds-devices.csv) and the models' hyperparameters were written from
-  knowledge of data sheets and config files, not copied from a fetched page; parameter counts agree with the models' names.
+- Operations per second of eleven of the 17 devices (tests/field/speeds-devices.csv) were seen on public pages of specifications
+  and agree; those of the other six, some bandwidths and the models' hyperparameters were written from knowledge of data sheets
+  and config files, not copied from a fetched page; parameter counts agree with the models' names.
 - Bandwidths are nominal, as rows and data sheets give them. The models are headers made of public hyperparameters with the
   usual mix of each quant (tests/speed_models.py), not the real files. Most Q2_0 rows were measured with a fork's layout, 6 %
   smaller than the one assumed; where their decode waits for the unpacking that changes nothing.

@@ -39,8 +39,8 @@ def test_the_text_is_that_of_plain_decoding_and_the_acceptance_is_told(tokencli:
 
 def test_lookup_needs_no_second_model(tokencli: Tokencli, tmp_path: Path) -> None:
     model = str(tiny_models.scripted(tmp_path / "m.gguf", [b"one ", b"two ", b"three "], end=False))
-    options = ("--draft-tokens", "4", "--json")
-    plain, drafted = (tokencli("run", model, "hi", *GREEDY, "--draft", kind, *options).stdout for kind in ("off", "ngram"))
+    drafts = (("off",), ("ngram", "--draft-tokens", "4"))
+    plain, drafted = (tokencli("run", model, "hi", *GREEDY, "--json", "--draft", *draft).stdout for draft in drafts)
     assert json.loads(plain)["text"] == json.loads(drafted)["text"]
     assert json.loads(drafted)["stats"]["acceptance"] == 1
     assert json.loads(drafted)["stats"]["tokens_per_emission"] > 2

@@ -89,6 +89,23 @@ def test_plan_never_fetches_weights(hub: FakeHub, tokencli: Tokencli, environmen
     assert hub.sent < 9 * MIB
 
 
+@pytest.mark.parametrize(
+    ("quant", "code", "says"),
+    [("Q9_Z", 2, "Q9_Z is no quant and no file of hf:org/tiny-GGUF:Q9_Z; near it are "), ("Q6_K", 4, "there are: Q8_0 (")],
+)
+def test_a_quant_that_there_is_not_is_another_fault_than_one_that_is_not_offered(
+    tokencli: Tokencli, environment: dict[str, str], quant: str, code: int, says: str
+) -> None:
+    for command in (
+        ("plan", f"hf:{REPO}:{quant}"),
+        ("run", f"hf:{REPO}", "hi", "--quant", quant),
+        ("models", "pull", f"hf:{REPO}:{quant}"),
+    ):
+        result = tokencli(*command, env=environment)
+        assert result.returncode == code
+        assert says in one_error_line(result)
+
+
 def test_much_is_not_downloaded_where_nobody_can_be_asked(hub: FakeHub, tokencli: Tokencli, environment: dict[str, str]) -> None:
     for command in (("run", "hf:big/big-GGUF", "hi", "--gpu-layers", "0"), ("models", "pull", "hf:big/big-GGUF")):
         refused = tokencli(*command, env=environment)

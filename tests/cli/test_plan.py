@@ -41,7 +41,7 @@ def test_the_table_names_devices_terms_and_savings(tokencli: Tokencli) -> None:
 
 def test_json_has_the_promised_keys(tokencli: Tokencli) -> None:
     decision = json.loads(tokencli("plan", "smollm2-135m", "--machine", "amd-780m-32gb", "--json").stdout)
-    assert set(decision) == {"plan", "alternatives", "rejected", "fixes", "command"}
+    assert set(decision) == {"plan", "alternatives", "rejected", "fixes", "command", "draft_offer"}
     assert set(decision["plan"]) >= PLAN_KEYS
     assert decision["plan"]["gpu_layers"] == 31
     assert {place["id"] for place in decision["plan"]["devices"]} == {"CPU", "Vulkan0"}

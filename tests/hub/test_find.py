@@ -190,11 +190,36 @@ def test_a_folder_of_files(world_of: WorldOf, tmp_path: Path, tiny_bytes: bytes)
         (folder / name).write_bytes(tiny_bytes)
     assert find(str(folder), world, "q8_0").path == folder / "sub/a-Q8_0.gguf"
     assert find(str(folder / "sub"), world).path == folder / "sub/a-Q8_0.gguf"
-    with pytest.raises(UsageError, match="holds 2 models") as caught:
+    assert [each.quant for each in find(str(folder), world).offered] == ["Q4_0", "Q8_0"]
+    (folder / "b-Q8_0.gguf").write_bytes(tiny_bytes)
+    with pytest.raises(UsageError, match="holds 3 models") as caught:
         find(str(folder), world)
     assert "a-Q4_0.gguf" in caught.value.hint
     with pytest.raises(UsageError, match="--quant chooses among"):
         find(str(folder / "a-Q4_0.gguf"), world, "Q4_0")
+
+
+@pytest.mark.parametrize("layers", [0, None])
+def test_of_quants_of_one_model_in_a_folder_the_best_plan_is_taken(
+    layers: int | None, world_of: WorldOf, tmp_path: Path, tiny_bytes: bytes
+) -> None:
+    """By `run` and by `plan` alike, and told; what was tuned of the one that is taken is used, nothing of the others."""
+    world = world_of("http://127.0.0.1:9")
+    for name in ("m-Q4_0.gguf", "m-Q8_0.gguf", "m-Q2_K.gguf"):
+        (tmp_path / name).write_bytes(tiny_bytes + name.encode())
+    wishes = Wishes(gpu_layers=layers)
+    (target, _, _), notes = result_of(at_hand(str(tmp_path), wishes, world))  # type: ignore[misc]
+    assert Path(target.model.file) == tmp_path / "m-Q8_0.gguf"
+    note = f"of 3 for {tmp_path}: the best plan for this machine; --quant takes another"
+    assert notes[0].startswith("took Q8_0 (")
+    assert notes[0].endswith(note)
+    decision = plan.plan(str(tmp_path), wishes, None, world)
+    assert Path(decision.plan.model.file) == tmp_path / "m-Q8_0.gguf"
+    assert any(each.endswith(note) for each in decision.plan.notes)
+    models.add("mine", str(tmp_path), world)
+    assert len(find("mine", world).offered) == 3
+    (target, _, _), notes = result_of(at_hand(str(tmp_path), Wishes(quant="q4_0", gpu_layers=0), world))  # type: ignore[misc]
+    assert (Path(target.model.file), notes) == (tmp_path / "m-Q4_0.gguf", [])
 
 
 def test_an_alias_of_the_users_own(tiny_hub: FakeHub, world_of: WorldOf) -> None:
@@ -377,3 +402,22 @@ def test_the_quant_of_the_best_plan_is_fetched_and_found_again(tiny_hub: FakeHub
     assert (line.here, line.quant) == (True, "Q8_0")
     assert len(tiny_hub.asked) == asked
     assert find(f"{name}:Q4_K_M", world).hub.quant == "Q4_K_M"  # type: ignore[union-attr]
+
+
+def test_pull_takes_the_quant_of_the_best_plan_and_brings_up_to_date_what_it_took(tiny_hub: FakeHub, world_of: WorldOf) -> None:
+    name, world = f"hf:{TINY}", world_of(tiny_hub.url)
+    first, notes = result_of(models.pull(name, world))
+    assert (first.quant, first.name) == ("Q8_0", name)  # type: ignore[attr-defined]
+    assert notes[0].startswith("Q8_0 (")
+    assert notes[0].endswith(" of 2: the best plan for this machine; --quant takes another")
+    models.add("mine", f"{name}:Q4_K_M", world)
+    tiny_hub.commits[TINY] = "3" * 40
+    again, notes = result_of(models.pull("mine", world))
+    assert (again.quant, again.name, again.commit) == ("Q8_0", name, "3" * 40)  # type: ignore[attr-defined]
+    assert not any("best plan" in note for note in notes), "what is here stays what it is"
+    other, _ = result_of(models.pull("mine", world, "Q4_K_M"))
+    assert other.quant == "Q4_K_M"  # type: ignore[attr-defined]
+    models.remove(f"{name}:Q4_K_M", world)
+    assert world.pins.of(name)
+    models.remove("mine", world)
+    assert world.pins.of(name) is None, "an alias means what was taken for it"

@@ -36,7 +36,7 @@ def lines(world_of: Callable[..., World], machine: str) -> dict[str, Line]:
         ("cuda-6gb-16gb", "qwen3.6-35b-a3b", "no"),
         ("cpu-16gb", "qwen3-4b", "whole"),
         ("cpu-16gb", "qwen3-coder-30b-a3b", "no"),
-        ("cpu-16gb", "qwen3-8b", None),  # nobody told its size
+        ("cpu-16gb", "qwen3-8b", "whole"),
     ],
 )
 def test_how_the_catalogue_goes_on_the_shipped_machines(
@@ -50,8 +50,8 @@ def test_how_the_catalogue_goes_on_the_shipped_machines(
 @pytest.mark.parametrize(
     ("machine", "first"),
     [
-        ("amd-780m-32gb", ["bonsai-27b", "qwen3.5-4b", "qwen3-4b"]),
-        ("cuda-6gb-16gb", ["bonsai-27b", "qwen3.5-4b", "qwen3-4b"]),
+        ("amd-780m-32gb", ["gpt-oss-20b", "qwen3.5-9b", "qwen3-8b"]),
+        ("cuda-6gb-16gb", ["bonsai-27b", "gemma-4-e2b", "qwen3.5-4b"]),
         ("cpu-16gb", ["qwen3-4b", "bonsai-8b", "lfm2.5-1.2b"]),
     ],
 )

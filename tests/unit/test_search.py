@@ -12,15 +12,15 @@ from tests import zoo_cases
 from tests.unit import listings
 from tests.unit.test_planner import PROFILES, info
 from tokencli.core import Device, DeviceBytes, Machine, ModelInfo, Plan
-from tokencli.errors import DoesNotFit, UsageError
+from tokencli.errors import DoesNotFit, OutOfMemory, UsageError
 from tokencli.listing import variants
-from tokencli.plan.choose import Wishes
+from tokencli.plan.choose import ALL, Wishes
 from tokencli.plan.loss import FLOOR, loss, published_loss, without_kernel
-from tokencli.plan.memory import placed
+from tokencli.plan.memory import placed, refusal
 from tokencli.plan.offers import offered_besides, scaled
 from tokencli.plan.planner import Planner
-from tokencli.plan.search import READING, Search, Setting, grade
-from tokencli.plan.sizes import Budgets, ModelFile
+from tokencli.plan.search import READING, Key, Search, Setting, grade
+from tokencli.plan.sizes import Budgets, ModelFile, merged
 from tokencli.world.catalogue import data_folder
 from tokencli.world.machine import read_snapshot
 from tokencli.world.settings import read_profiles, read_speeds
@@ -40,6 +40,7 @@ def offering(name: str, listing: list[object]) -> ModelFile:
     return dataclasses.replace(own, offered=tuple(variants(listing)))  # type: ignore[arg-type]
 
 
+ZOO = ("smollm2-135m", "lfm2-1.2b", "gemma-2-9b", "gemma-3-12b", "qwen3-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "bonsai-27b")
 MIXTURE = offering("qwen3-30b-a3b", listings.UNSLOTH)
 EIGHT_B = offering("qwen3-8b", listings.QWEN)
 
@@ -88,7 +89,8 @@ def a_case(number: int) -> tuple[Search, list[Setting]]:
         partial = plan.gpu_layers < plan.model.layers + 1 or plan.cpu_moe_layers
         return (DeviceBytes(plan.device or "CPU", "gpu", compute=(200 if partial else 100) * MIB * plan.ubatch // 512),)
 
-    return Search(budgets, dry_run, decode, lambda each: each), settings
+    layers = draw.choice([None, None, None, draw.randint(1, blocks + 1)])
+    return Search(budgets, dry_run, decode, lambda each: each, None, layers), settings
 
 
 def test_the_pruned_search_finds_what_trying_everything_finds() -> None:
@@ -154,6 +156,14 @@ def test_a_small_card_takes_an_8b_whole_and_of_a_mixture_all_but_experts() -> No
     assert 20 < plan.cpu_moe_layers < 48
 
 
+def test_layers_that_were_asked_for_are_part_of_the_choice_of_a_quant() -> None:
+    """All layers on six gigabytes: four bits with a smaller cache. Half of them: as many bits as stay fast enough."""
+    assert chosen(EIGHT_B, "cuda-6gb-16gb", gpu_layers=ALL)[0] == "Q4_K_M"
+    quant, plan = chosen(EIGHT_B, "cuda-6gb-16gb", gpu_layers=18)
+    assert (loss(quant) < loss("Q4_K_M"), plan.gpu_layers) == (True, 18)
+    assert chosen(MIXTURE, "amd-780m-32gb", gpu_layers=ALL)[0] == "IQ4_XS"
+
+
 def test_the_gpus_limit_is_told_with_the_kernel_parameter_that_raises_it() -> None:
     own = dataclasses.replace(MIXTURE, offered=())
     told = planner(own, read_snapshot("amd-780m-32gb", data_folder())).plan(Wishes()).notes
@@ -182,18 +192,69 @@ def test_what_was_asked_for_is_kept(machine: str, wishes: dict[str, object]) -> 
     assert "device" not in wishes or plan.device is None
 
 
-@given(st.integers(1, 12), st.integers(0, 4), st.integers(4, 24), st.sampled_from(["gpu", "integrated"]))
-def test_more_memory_never_gives_a_worse_plan_and_none_is_over_budget(free: int, more: int, ram: int, kind: str) -> None:
-    def key(size: int, host: int) -> object:
-        own = planner(EIGHT_B, a_machine(size, host, kind))
+@given(
+    st.integers(1, 12),
+    st.integers(0, 4),
+    st.integers(4, 24),
+    st.sampled_from(["gpu", "integrated"]),
+    st.sampled_from(["8b", "moe"]),
+)
+def test_more_memory_never_gives_a_worse_plan_and_none_is_over_budget(
+    free: int, more: int, ram: int, kind: str, which: str
+) -> None:
+    """Over all quants on offer, with buffers as a dry run tells them; a shared memory counts once."""
+    target = EIGHT_B if which == "8b" else MIXTURE
+
+    def key(size: int, host: int) -> Key:
+        own = planner(target, a_machine(size, host, kind), some_compute)
         plan, _, budgets = own._begun(Wishes())
         search = own._search(plan, Wishes(), budgets)
-        found = search.best(own._over([EIGHT_B, *offered_besides(EIGHT_B)], Wishes())[1])
-        assert not found or not budgets.missing(placed(found.plan, found.model.info))
+        found = search.best(own._over([target, *offered_besides(target)], Wishes())[1])
+        assert not found or not budgets.missing(merged((*placed(found.plan, found.model.info), *some_compute(found.plan))))
         return found.key if found else ()
 
-    assert key(free + more, ram) >= key(free, ram)  # type: ignore[operator]
-    assert key(free, ram + more) >= key(free, ram)  # type: ignore[operator]
+    least = key(free, ram)
+    assert key(free + more, ram) >= least
+    assert key(free, ram + more) >= least
+
+
+def some_compute(plan: Plan) -> tuple[DeviceBytes, ...]:
+    partial = 0 < plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > 0
+    own = DeviceBytes(plan.device or "CPU", "gpu", compute=(140 if partial else 112) * MIB * plan.ubatch // 512)
+    return (own, DeviceBytes("CPU", "cpu", compute=112 * MIB)) if partial else (own,)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "context": st.integers(256, 40_000),
+            "kv_type": st.sampled_from(["f16", "q8_0", "q4_0"]),
+            "ubatch": st.integers(16, 2048),
+            "gpu_layers": st.integers(0, 60),
+            "cpu_moe": st.integers(0, 60),
+            "threads": st.integers(1, 16),
+            "draft": st.sampled_from(["off", "ngram"]),
+        },
+    ),
+    st.integers(1, 14),
+    st.sampled_from(["gpu", "integrated"]),
+)
+def test_whatever_was_asked_for_is_in_the_plan_or_there_is_none(wishes: dict[str, object], free: int, kind: str) -> None:
+    own = planner(dataclasses.replace(MIXTURE, offered=()), a_machine(free, 30, kind), some_compute)
+    try:
+        plan = own.plan(Wishes(**wishes))  # type: ignore[arg-type]
+    except DoesNotFit:
+        return
+    for name in wishes.keys() - {"gpu_layers", "cpu_moe", "draft"}:
+        assert getattr(plan, name) == wishes[name]
+        assert plan.origins[name] == "flag"
+    if "gpu_layers" in wishes:
+        assert plan.gpu_layers == min(wishes["gpu_layers"], 49)  # type: ignore[type-var]
+    if "cpu_moe" in wishes and plan.device:
+        assert plan.cpu_moe_layers == min(wishes["cpu_moe"], 48)  # type: ignore[type-var]
+    if "draft" in wishes:
+        assert (plan.draft.kind if plan.draft else "off") == wishes["draft"]
 
 
 def a_machine(free: int, ram: int, kind: str) -> Machine:
@@ -203,11 +264,56 @@ def a_machine(free: int, ram: int, kind: str) -> Machine:
     return Machine(6, ram * GIB, ram * GIB, (device, cpu))
 
 
-@given(st.integers(1, 8), st.integers(9, 15), st.integers(1, 3), st.sampled_from(["f16", "q8_0", "q4_0"]))
-def test_a_larger_context_never_has_more_layers_on_the_gpu(free: int, power: int, more: int, kv_type: str) -> None:
-    own = planner(dataclasses.replace(EIGHT_B, offered=()), a_machine(free, 48, "gpu"))
-    short, long = (own.plan(Wishes(context=1 << each, kv_type=kv_type, ubatch=512)).gpu_layers for each in (power, power + more))
-    assert long <= short
+@given(
+    st.integers(1, 8),
+    st.integers(9, 15),
+    st.integers(1, 3),
+    st.sampled_from(["f16", "q8_0", "q4_0"]),
+    st.sampled_from(["gpu", "integrated"]),
+    st.sampled_from(ZOO),
+)
+def test_a_larger_context_never_has_more_on_the_gpu(free: int, power: int, more: int, kv_type: str, kind: str, name: str) -> None:
+    """Whole layers, and of a mixture the experts that stay behind; where both fit, and the model has a cache at all."""
+    target = ModelFile.of(zoo_cases.info(name), "m.gguf", name)
+    own = planner(target, a_machine(free, 48, kind), some_compute)
+    if refusal(target.info, kv_type, "auto"):
+        return
+    try:
+        short, long = (own.plan(Wishes(context=1 << each, kv_type=kv_type, ubatch=512)) for each in (power, power + more))
+    except DoesNotFit:
+        return
+    assert long.gpu_layers <= short.gpu_layers
+    assert long.gpu_layers < short.gpu_layers or long.cpu_moe_layers >= short.cpu_moe_layers
+
+
+@given(st.integers(1, 12), st.integers(4, 24), st.sampled_from(["gpu", "integrated"]), st.sampled_from(ZOO), st.integers(9, 16))
+def test_no_plan_is_better_without_flash_attention(free: int, ram: int, kind: str, name: str, power: int) -> None:
+    """So it is no candidate: `auto` needs no more memory in any term, allows every cache that `off` allows, and more."""
+
+    def compute(plan: Plan) -> tuple[DeviceBytes, ...]:  # FACTS: 108 MiB with it, 308 without
+        return (DeviceBytes(plan.device or "CPU", "gpu", compute=(308 if plan.flash_attention == "off" else 108) * MIB),)
+
+    target = ModelFile.of(zoo_cases.info(name), "m.gguf", name)
+    own = planner(target, a_machine(free, ram, kind), compute)
+    search, auto = own._over([target], Wishes(context=1 << power))
+    plans = [dataclasses.replace(each.plan, flash_attention="off") for each in auto]
+    off = [Setting(each, target) for each in plans if not refusal(target.info, each.kv_type, "off")]
+    with_it = search.best(auto)
+    without = dataclasses.replace(search, _known={}).best(off)
+    assert without is None or (with_it is not None and with_it.key >= without.key)
+
+
+def test_a_cache_that_the_device_refuses_is_not_taken() -> None:
+    def refusing(plan: Plan) -> tuple[DeviceBytes, ...]:
+        if plan.device and plan.kv_type != "f16":
+            raise OutOfMemory("llama.cpp could not make a context")
+        return ()
+
+    here = read_snapshot("cuda-6gb-16gb", data_folder())
+    assert planner(EIGHT_B, here).choose(Wishes()).quant == "Q4_K_M"
+    own = planner(EIGHT_B, here, refusing)
+    plan = dataclasses.replace(own, target=own.choose(Wishes())).plan(Wishes())
+    assert (plan.kv_type, plan.device) == ("f16", "CUDA0")
 
 
 # What it is sorted by
@@ -262,6 +368,16 @@ def test_a_speed_that_nothing_reaches_has_the_nearest_answer() -> None:
     unknown = dataclasses.replace(own, speeds=None)
     with pytest.raises(UsageError, match="bandwidth of this machine is not known"):
         unknown.choose(Wishes(target_tps=5))
+
+
+def test_a_speed_is_asked_of_a_split_that_was_asked_for_too() -> None:
+    own = planner(dataclasses.replace(EIGHT_B, offered=()), read_snapshot("cuda-6gb-16gb", data_folder()))
+    assert own.plan(Wishes(gpu_layers=30, target_tps=5)).gpu_layers == 30
+    with pytest.raises(DoesNotFit, match="decodes at 100 tokens/s here") as caught:
+        own.plan(Wishes(gpu_layers=30, target_tps=100))
+    assert caught.value.hint.startswith("the nearest is Q4_K_M, 30 of 37 layers on CUDA0, KV f16: about ")
+    with pytest.raises(UsageError, match="--gpu-layers 0 puts nothing on CUDA0"):
+        own.plan(Wishes(gpu_layers=0, device="CUDA0"))
 
 
 def test_a_loss_that_no_quant_keeps_to_has_the_nearest_answer() -> None:

@@ -30,11 +30,11 @@ def at_hand(name: str, wishes: Wishes, world: World, *, from_memory: bool = True
     """
     target = read_model(name, world, wishes.quant, hollow=True)
     draft, notes = read_draft(draft_wanted(target, wishes, world) if from_memory else wishes.draft, target, world)
-    if _not_fetched(target, draft):
+    if _not_fetched(target, draft) or target.offered:
         with started(world, wishes).engine as engine:
             planner = chosen(planner_here(engine, target, draft, True, None, world), name, wishes, world)
             planner.plan(wishes)
-        target = planner.target
+        target = dataclasses.replace(planner.target, offered=())
     yield from (Note(note) for note in target.notes)
     if missing := _not_fetched(target, draft):
         yield from ask_about(missing, world)

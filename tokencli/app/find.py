@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tokencli.errors import BadModelFile, ModelNotFound, ModelUnavailable, UsageError
-from tokencli.listing import File, HubModel, Listing, Variant, alike, variants
+from tokencli.listing import File, HubModel, Listing, Variant, alike, engine_of, variants
 from tokencli.names import HOSTS, HubName, hub_name, is_repository
 from tokencli.plan.quants import Choice, choose
 from tokencli.world import catalogue, gguf_file
@@ -26,13 +26,15 @@ USABLE_SHARE = 0.9
 class Found:
     """`path`: the model's first file; where `hub` says that it is not fetched, a hollow file that has only its header.
 
-    `offered`: the quants that may be taken in its place, where the user named none and none is here.
+    `offered`: the quants that may be taken in its place, where the user named none, and none is here or several are.
+    `quant`: of a folder's file, as its name has it: a header tells only what most of its weights are.
     """
 
     path: Path
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
+    quant: str | None = None
 
 
 def find(name: str, world: "World", quant: str | None = None, taken: Variant | None = None) -> Found:
@@ -42,22 +44,37 @@ def find(name: str, world: "World", quant: str | None = None, taken: Variant | N
     """
     known = world.catalogue()
     if wanted := hub_name_of(name, known, quant):
-        is_open = not quant and (name in known or not wanted.quant)
+        open_name = is_open(name, wanted, quant, world)
         if taken:
             return on_hub(dataclasses.replace(wanted, quant=None), world, taken)
-        found = _here(wanted, world) or (_pinned(dataclasses.replace(wanted, quant=None), world) if is_open else None)
+        found = _here(wanted, world) or (_pinned(dataclasses.replace(wanted, quant=None), world) if open_name else None)
         if found:
             return found
         found = on_hub(wanted, world)
-        return found if is_open else dataclasses.replace(found, offered=())
+        return found if open_name else dataclasses.replace(found, offered=())
     path = catalogue.resolve(name, known)
     if not path.exists() and is_repository(name):
         raise ModelNotFound(f"there is no file {name}", f"for the model of the hub write hf:{name}")
     if path.is_dir():
-        return _in_folder(path, quant)
+        return Found(path / taken.path, quant=taken.quant) if taken else _in_folder(path, quant, world)
     if quant:
         raise UsageError(f"--quant chooses among the files of a repository or a folder; {name} is one file", "leave it out")
     return Found(path)
+
+
+def here(name: str, world: "World") -> Found | None:
+    """What `name` stands for where it is on this disk: the hub is not asked."""
+    known = world.catalogue()
+    if not (wanted := hub_name_of(name, known)):
+        path = catalogue.resolve(name, known)
+        return Found(path) if path.is_file() else None
+    unnamed = dataclasses.replace(wanted, quant=None)
+    return _here(wanted, world) or (_pinned(unnamed, world) if is_open(name, wanted, None, world) else None)
+
+
+def is_open(name: str, wanted: HubName, quant: str | None, world: "World") -> bool:
+    """Whether a name of the hub leaves the quant to us: an alias does, as it stands for its repository."""
+    return not quant and (name in world.catalogue() or not wanted.quant)
 
 
 def hub_name_of(name: str, known: dict[str, catalogue.Entry], quant: str | None = None) -> HubName | None:
@@ -130,11 +147,17 @@ def _header(file: File, model: HubModel, world: "World") -> bytes:
     raise BadModelFile(f"{name} has a header of more than {MOST_BYTES >> 20} MiB", "take another file of the model")
 
 
-def _in_folder(folder: Path, quant: str | None) -> Found:
-    """The one model in a folder or the folders in it, or the one that `quant` means. Raises UsageError for several."""
+def _in_folder(folder: Path, quant: str | None, world: "World") -> Found:
+    """The one model in a folder or the folders in it, the one that `quant` means, or of quants of one model the usual one, the
+    others on offer. Raises UsageError for several models.
+    """
     try:
         found = [path for path in sorted([*folder.glob("*"), *folder.glob("*/*")]) if path.is_file()]
         files = [File(path.relative_to(folder).as_posix(), path.stat().st_size) for path in found]
     except OSError as error:
         raise ModelNotFound(f"{folder} cannot be read: {error.strerror}", "check the path and its permissions") from None
-    return Found(folder / choose(files, quant, str(folder), None).variant.path)
+    offered = [each for each in variants(files) if not engine_of(each.path)]
+    same = quant is None and len(offered) > 1 and len(alike(offered[0], offered)) == len(offered)
+    choice = choose(files, quant, str(folder), usable_memory(world) if same else None)
+    notes = (choice.note,) if choice.note else ()
+    return Found(folder / choice.variant.path, None, notes, tuple(offered) if same else (), choice.variant.quant)

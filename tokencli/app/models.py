@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Literal
 
 from tokencli.app.fetch import ask_about, fetch, verify
-from tokencli.app.find import cached, find, hub_name_of, on_hub, usable_memory
+from tokencli.app.find import Found, cached, find, hub_name_of, is_open, on_hub, usable_memory
+from tokencli.app.rough import rough_planner, this_machine
 from tokencli.app.world import World, read_model
 from tokencli.core import Event, Note, Plan
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError, UsageError
 from tokencli.listing import HubModel, variants
 from tokencli.names import HubName
+from tokencli.plan.choose import Wishes
 from tokencli.plan.memory import placed
-from tokencli.plan.quants import size
+from tokencli.plan.model_info import model_info
+from tokencli.plan.quants import choose, size
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, gguf_file, pins
 
@@ -108,7 +111,7 @@ def pull(name: str, world: World, quant: str | None = None) -> Generator[Event, 
     if not wanted:
         find(name, world, quant)
         raise UsageError(f"{name} is not of the hub: there is nothing to download", "run it as it is")
-    found = on_hub(wanted, world)
+    found = _as_it_is_now(wanted, world) if is_open(name, wanted, quant, world) else on_hub(wanted, world)
     yield from (Note(note) for note in found.notes)
     assert found.hub
     model = found.hub
@@ -135,7 +138,8 @@ def remove(name: str, world: World, quant: str | None = None) -> int:
     if not wanted:
         path = find(name, world, quant).path
         raise UsageError(f"{name} was not downloaded by tokencli", f"remove {path} yourself if you want it gone")
-    pinned = world.pins.of(str(wanted))
+    unnamed = str(dataclasses.replace(wanted, quant=None))  # of a name that leaves the quant open what a plan decided for
+    pinned = world.pins.of(str(wanted)) or (world.pins.of(unnamed) if is_open(name, wanted, quant, world) else None)
     model = pinned or _cached(wanted, world)
     freed = _remove_files(model, world) if model else 0
     freed += world.hub.cache.remove_partials(wanted.repo)
@@ -157,11 +161,33 @@ def add(alias: str, target: str, world: World, quant: str | None = None) -> Path
         if wanted.revision:
             raise UsageError("an alias follows the repository, it names no revision", "leave the revision out")
     else:
-        path = find(target, world, quant).path
-        gguf_file.read_header(path)
+        found = find(target, world, quant)
+        gguf_file.read_header(found.path)
+        path = Path(target).expanduser() if found.offered else found.path  # a folder of quants stays one
         table = {"path": str(path.resolve())}
     catalogue.add(world.own, alias, table)
     return world.own
+
+
+def _as_it_is_now(wanted: HubName, world: World) -> Found:
+    """What the hub has for a name that leaves the quant open: the quant that is pinned, else that of the best plan."""
+    unnamed = dataclasses.replace(wanted, quant=None)
+    if world.pins.of(str(wanted)):
+        return on_hub(wanted, world)
+    if (pinned := world.pins.of(str(unnamed))) and pinned.quant:
+        listing = world.hub.listing(wanted.repo, wanted.revision)
+        return on_hub(unnamed, world, choose(listing.files, pinned.quant, str(unnamed), None).variant)
+    found = on_hub(wanted, world)
+    if not found.offered:
+        return found
+    info = model_info(gguf_file.read_header(found.path))
+    target = dataclasses.replace(ModelFile.of(info, str(found.path), str(wanted)), hub=found.hub, offered=found.offered)
+    best = rough_planner(target, this_machine(world), world).choose(Wishes())
+    note = (
+        f"{best.quant} ({size(best.model.bytes)}) of {len(found.offered)}: the best plan for this machine; --quant takes another"
+    )
+    taken = next(each for each in found.offered if each.quant == best.quant)
+    return dataclasses.replace(on_hub(unnamed, world, taken), notes=(note,))
 
 
 def _of_entry(entry: catalogue.Entry, world: World) -> Line:

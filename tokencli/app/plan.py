@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tokencli.app.fetch import file_names, missing_bytes
 from tokencli.app.isolation import Started, started
-from tokencli.app.remembered import draft_wanted, remembering
+from tokencli.app.partner import partner_of
+from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
@@ -63,7 +64,8 @@ def _decided(
             ask = functools.partial(dry_run_elsewhere, engine, world=world)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
-        planner = chosen(planner, model, wishes, world)
+        planner = chosen(planner, model, wishes, world) if machine_name else _settled(planner, model, wishes, world)
+        planner = dataclasses.replace(planner, partner=partner_of(planner.target, world))
         decision = planner.decide(wishes)
         decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
@@ -72,6 +74,14 @@ def _decided(
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
     addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
     return dataclasses.replace(decision, plan=decided), addresses
+
+
+def _settled(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
+    """For the quant of the best plan, where that was open, with what was measured of it."""
+    if not planner.target.offered:
+        return planner
+    planner = chosen(planner, name, wishes, world)
+    return dataclasses.replace(planner, tuned=tuned_for(planner.target, planner.machine.devices, world))
 
 
 def _planner(begun: Started, target: ModelFile, draft: ModelFile | None, world: World) -> Planner:
@@ -120,8 +130,8 @@ def check(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Check]]:
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        planner = chosen(_planner(begun, target, draft, world), model, wishes, world)
-        decided = _with_notes(planner.decide(wishes).plan, notes)
+        planner = _settled(_planner(begun, target, draft, world), model, wishes, world)
+        decided = _with_notes(planner.decide(wishes).plan, [*planner.target.notes, *notes])
         info = planner.info_for(decided)
         found = as_dry_run(decided, info, dry_run(engine, decided, world))
     return decided, compared(without_draft(as_reserved(decided, info)), without_draft(found))
@@ -134,7 +144,9 @@ def check_load(model: str, wishes: Wishes, world: World) -> tuple[Plan, list[Che
     world = remembering(target, world)
     begun = started(world, wishes)
     with begun.engine as engine:
-        decided = _with_notes(_planner(begun, target, draft, world).decide(wishes).plan, notes)
+        planner = _settled(_planner(begun, target, draft, world), model, wishes, world)
+        target = planner.target
+        decided = _with_notes(planner.decide(wishes).plan, [*target.notes, *notes])
         limit = engine.tensor_limit(decided.device) if decided.device else None
         before = {device.id: device.free_bytes for device in engine.devices()}
         *_, loaded = engine.load(decided)

@@ -3,26 +3,24 @@
 import dataclasses
 from pathlib import Path
 
-from tokencli.app.isolation import started
 from tokencli.app.models import Line, listed
+from tokencli.app.rough import rough_planner, this_machine
 from tokencli.app.world import World
-from tokencli.core import DeviceBytes, Machine, Plan
-from tokencli.errors import DoesNotFit, EngineError, TokencliError, UsageError
+from tokencli.core import Machine
+from tokencli.errors import DoesNotFit, TokencliError, UsageError
 from tokencli.plan.choose import Wishes
 from tokencli.plan.model_info import model_info
 from tokencli.plan.outlook import Placement, order, outlook
-from tokencli.plan.planner import Planner
 from tokencli.plan.sizes import ModelFile
 from tokencli.plan.why import KINDS
 from tokencli.world import gguf_file, machine, settings
 
 BEST = 3
-_COMPUTE = 300 << 20  # llama.cpp's buffers for an 8B at 4096 tokens are 100 to 300 MiB (FACTS); no dry run for a list
 
 
 def ranked(world: World, machine_name: str | None = None) -> list[Line]:
     """The models that can be run, the best for the machine first; of what is not downloaded by its size alone."""
-    here = machine.read_snapshot(machine_name, world.data) if machine_name else _this(world)
+    here = machine.read_snapshot(machine_name, world.data) if machine_name else this_machine(world)
     found = [_with_outlook(line, here, world) for line in listed(world)]
     return [line for _, line in sorted(found, key=lambda each: each[0], reverse=True)]
 
@@ -32,16 +30,6 @@ def no_model(world: World) -> UsageError:
     best = [line for line in ranked(world) if line.fits][:BEST]
     named = ", ".join(f"{line.name} ({line.for_what or line.title or line.quant})" for line in best)
     return UsageError("no MODEL is named", f"the best for this machine: {named}; all: tokencli models list")
-
-
-def _this(world: World) -> Machine:
-    """This computer; without its devices where the engine does not start."""
-    try:
-        begun = started(world)
-        with begun.engine:
-            return world.read_machine(list(begun.devices))
-    except EngineError:
-        return world.read_machine([])
 
 
 def _with_outlook(line: Line, here: Machine, world: World) -> tuple[tuple[float, ...], Line]:
@@ -71,8 +59,7 @@ def _planned(line: Line, here: Machine, world: World) -> tuple[tuple[float, ...]
     assert line.bytes is not None
     try:
         target = ModelFile.of(model_info(gguf_file.read_header(Path(line.file))), line.file, line.name)
-        planner = Planner(target, here, settings.read_profiles(world.data), _rough, speeds=settings.read_speeds(world.data))
-        plan = planner.plan(Wishes())
+        plan = rough_planner(target, here, world).plan(Wishes())
     except DoesNotFit:
         return order(line.bytes, "no", None), _told(line, "no", None)
     except TokencliError:
@@ -80,7 +67,3 @@ def _planned(line: Line, here: Machine, world: World) -> tuple[tuple[float, ...]
     placement: Placement = "whole" if plan.device is None or KINDS["whole"](plan) else "split"
     decode = plan.predicted.decode_tokens_per_second
     return order(line.bytes, placement, decode), _told(line, placement, decode)
-
-
-def _rough(plan: Plan) -> tuple[DeviceBytes, ...]:
-    return (DeviceBytes(plan.device or "CPU", "gpu", compute=_COMPUTE),)

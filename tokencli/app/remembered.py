@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokencli.app.partner import partner_of
 from tokencli.core import Device
 from tokencli.plan.choose import Wishes
 from tokencli.plan.settings import Tuned
@@ -41,20 +42,28 @@ class Remembered:
 
 
 def remembering(target: ModelFile, world: "World") -> "World":
-    """The world with what was measured of the model."""
-    found = remembered(target, world)
+    """The world with what was measured of the model; nothing as long as its quant is not decided."""
+    found = None if target.offered else remembered(target, world)
     return dataclasses.replace(world, tuned=found) if found else world
 
 
+def tuned_for(target: ModelFile, devices: Sequence[Device], world: "World") -> Tuned | None:
+    """What was measured of the model on a computer with these devices."""
+    found = remembered(target, world)
+    return found.on(devices) if found else None
+
+
 def draft_wanted(target: ModelFile, wishes: Wishes, world: "World") -> str | None:
-    """The draft asked for, else the one that was measured to pay."""
+    """The draft asked for, else the one that was measured to pay; for "auto" else the catalogue's, if it is here: whether it is
+    used is for the plan to decide.
+    """
     if wishes.draft not in (None, "auto"):
         return wishes.draft
     found = remembered(target, world)
-    if found is None or found.entry is None:
-        return wishes.draft
-    draft = found.entry.settings.get("draft")
-    return str(draft) if draft else wishes.draft
+    if found and found.entry and (draft := found.entry.settings.get("draft")):
+        return str(draft)
+    partner = partner_of(target, world) if wishes.draft == "auto" else None
+    return partner.name if partner and partner.here else wishes.draft
 
 
 def remembered(target: ModelFile, world: "World") -> Remembered | None:

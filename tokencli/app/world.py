@@ -107,13 +107,14 @@ def read_model(
     if found.hub and not found.hub.fetched and not hollow:
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
     info = model_info(gguf_file.read_header(found.path))
+    info = dataclasses.replace(info, quant=found.quant or info.quant)
     return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes, offered=found.offered)
 
 
 def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:
-    """What plans for the quant that goes best with all the rest, where the user named none and none is here."""
+    """What plans for the quant that goes best with all the rest, where the user named none, and none is here or several are."""
     target = planner.target
-    if not target.offered or wishes.gpu_layers:
+    if not target.offered:
         return planner
     best = planner.choose(wishes)
     count = len(target.offered)

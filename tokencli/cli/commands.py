@@ -12,6 +12,7 @@ from tokencli.cli.bench import bench_command
 from tokencli.cli.chat import chat_command
 from tokencli.cli.doctor import doctor_command
 from tokencli.cli.models_commands import models_app
+from tokencli.cli.profiles_commands import profiles_app
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.tune import tune_command
 from tokencli.cli.views import RunView, error_json, error_line
@@ -103,6 +104,7 @@ def application(terminal: Terminal) -> Callable[..., Any]:
     app.command("tune")(tune_command(terminal))
     app.command("doctor")(doctor_command(terminal))
     app.add_typer(models_app(terminal))
+    app.add_typer(profiles_app(terminal))
     return typer.main.get_command(app)
 
 
@@ -207,6 +209,8 @@ def _plan_command(terminal: Terminal) -> Callable[..., None]:
             device = None  # it is of this computer
         if (check or load) and machine:
             raise UsageError("--check needs this computer, --machine names another one", "leave one of them out")
+        if (check or load) and why:
+            raise UsageError("--check compares a plan, it has no reasons for --why", "leave one of them out")
         from tokencli.app import World
         from tokencli.app import plan as story
         from tokencli.cli import plan_view

@@ -219,6 +219,8 @@ def wishes(
         ("--target-tps", target_tps, 0.01, 100_000),
         ("--max-loss", max_loss, 0, 1000),
     )
+    if draft == "off" and draft_tokens(depth) is not None:
+        raise UsageError(f"--draft off guesses no tokens, --draft-tokens {depth} wants some", "leave one of them out")
     return Wishes(
         gpu_layers=gpu_layers(layers),
         cpu_moe=cpu_moe(expert_blocks),

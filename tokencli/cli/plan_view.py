@@ -13,6 +13,7 @@ from tokencli.decode.text import EscapeStripper
 from tokencli.plan.check import Check
 from tokencli.plan.command import server_command
 from tokencli.plan.fixes import Fix
+from tokencli.plan.partner import ACCEPTANCE, WORTH_TRYING, Offer, unpaid
 from tokencli.plan.planner import Decision
 from tokencli.plan.speed import PROMPT
 
@@ -30,6 +31,7 @@ def decision_json(decision: Decision) -> str:
         "rejected": [{"what": each.what, "why": each.why} for each in decision.rejected],
         "fixes": [dataclasses.asdict(fix) for fix in decision.fixes],
         "command": server_command(decision.plan),
+        "draft_offer": dataclasses.asdict(decision.offer) if decision.offer else None,
         **({"why": decision.why} if decision.why else {}),
     }
     return json.dumps(value, ensure_ascii=False)
@@ -50,6 +52,7 @@ def show_decision(decision: Decision, terminal: Terminal) -> None:
         *(f"not taken: {each.what}: {each.why}" for each in decision.rejected),
         *([f"why: {decision.why}"] if decision.why else []),
         *(f"instead: {_other(plan, other)}" for other in decision.alternatives),
+        *([offer_line(decision.offer, plan)] if decision.offer else []),
         *fix_lines(decision.fixes[:FIXES_SHOWN]),
         f"as llama.cpp's server: {server_command(plan)}",
     ]
@@ -123,6 +126,26 @@ def _other(plan: Plan, other: Plan) -> str:
         if getattr(other, field) != getattr(plan, field)
     )
     return f"{quant}{placement(other)}{less}, {_total(other)}{_decode(other)}"
+
+
+def offer_line(found: Offer, plan: Plan) -> str:
+    """The catalogue's draft: what it would take, what it should bring, and how to have it."""
+    if found.device is None:
+        return f"draft: {unpaid(found)}"
+    where = f"draft: {found.name} on {found.device}, +{size(found.bytes)}"
+    if found.gain is None:
+        gain = "what it brings cannot be predicted here"
+    elif found.gain[1] < WORTH_TRYING:
+        return f"{where}, would not be faster (predicted)"
+    else:
+        least, most = (f"{each:.1f}" for each in found.gain)
+        gain = f"decode {least} to {most} times as fast (predicted, for {ACCEPTANCE[0]:.0%} to {ACCEPTANCE[1]:.0%} accepted)"
+    pull = "" if found.here else f"tokencli models pull {found.name}, then "
+    if found.shared_bus:
+        how = f"on one memory bus pairs often lose, so {pull}tokencli tune {plan.model.name} --draft {found.name} to see"
+    else:
+        how = f"{pull}--draft {found.name}"
+    return f"{where}, {gain}: {how}"
 
 
 def fix_lines(fixes: Sequence[Fix]) -> list[str]:

@@ -59,6 +59,9 @@ def choose_device(machine: Machine, wishes: Wishes, quirks: Iterable[Quirk] = ()
         device = _named(wishes.device, gpus)
         if not device and wishes.gpu_layers:
             raise UsageError("--device cpu has no layers on a GPU, as --gpu-layers wants", "leave one of them out")
+        if device and wishes.gpu_layers == 0:
+            what = f"--gpu-layers 0 puts nothing on {device.id}, as --device (or TOKENCLI_DEVICE) wants"
+            raise UsageError(what, "leave one of them out, or use --device cpu")
         return device
     if wishes.gpu_layers == 0:
         return None

@@ -27,6 +27,7 @@ from tokencli.plan.fixes import Fix, priced
 from tokencli.plan.loss import loss, without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
+from tokencli.plan.partner import Offer, Partner, offer, unpaid
 from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings, Tuned
@@ -34,7 +35,7 @@ from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.speed import PROMPT, pass_seconds, predict
 from tokencli.plan.split import best_split
-from tokencli.plan.vary import as_tuned, check_speed, lowered, tell_origins, varied, within_loss
+from tokencli.plan.vary import as_tuned, check_speed, check_speed_of, lowered, tell_origins, varied, within_loss
 from tokencli.plan.why import KINDS, reason
 
 FASTER = 1.25  # from here on a smaller quant is worth telling of
@@ -45,7 +46,7 @@ Size = Callable[[Plan], tuple[DeviceBytes, ...]]
 class Decision:
     """The plan with predicted bytes per device, other plans, what was left out and why, and what would save memory.
 
-    `why`: the answer to why something else was not taken, where that was asked.
+    `why`: the answer to why something else was not taken, where that was asked. `offer`: the catalogue's draft, if none is used.
     """
 
     plan: Plan
@@ -53,12 +54,14 @@ class Decision:
     rejected: tuple[Rejected, ...]
     fixes: tuple[Fix, ...]
     why: str | None = None
+    offer: Offer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that is known before a decision. `dry_run` tells compute and output bytes by device for a plan, `tensor_limit` the
-    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths, `tuned` what was measured to be fastest.
+    largest matrix that a device takes, `speeds` what becomes of nominal bandwidths, `tuned` what was measured to be fastest,
+    `partner` the draft that the catalogue names.
     """
 
     target: ModelFile
@@ -71,6 +74,7 @@ class Planner:
     speeds: Speeds | None = None
     margin: Callable[[Device], int] = lambda _device: 0
     tuned: Tuned | None = None
+    partner: Partner | None = None
 
     def plan(self, wishes: Wishes) -> Plan:
         """The best plan. Raises UsageError for a wish that nothing here can meet, DoesNotFit with the change that would help."""
@@ -95,6 +99,9 @@ class Planner:
                 lambda each: self._sized(each, budgets),
                 lambda each: not budgets.missing(each.devices),
             ),
+            offer=self._offer(self.partner, sized, budgets)
+            if self.partner and not sized.draft and wishes.draft != "off"
+            else None,
         )
 
     def info_for(self, plan: Plan) -> ModelInfo:
@@ -105,7 +112,7 @@ class Planner:
         return self.tensor_limit(device) if device and info.large_tensors else None
 
     def _predicted(self, plan: Plan) -> tuple[DeviceBytes, ...]:
-        draft = self.draft
+        draft = self.draft if plan.draft else None
         if draft and plan.draft:
             draft = dataclasses.replace(draft, info=seen_by(draft.info, self._limit(draft.info, plan.draft.device)))
         return predicted(plan, self.info_for(plan), draft, self.dry_run)
@@ -120,10 +127,13 @@ class Planner:
         else:
             experts = experts_wanted(wishes, self.target.info)
             plan = self._as_asked(plan, wishes.gpu_layers, experts or 0, budgets)
+            check_speed_of(plan, self._search(plan, wishes, budgets).decode(plan, self.target.info), wishes)
         if on_device:
             plan = self._on_device(plan, budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
+        if plan.draft and self.draft and wishes.draft == "auto" and not (self.tuned and self.tuned.values.get("draft")):
+            plan = self._if_it_pays(plan, self.draft, budgets)
         plan = _noted(plan, *self._read_again(plan, budgets))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
@@ -228,7 +238,8 @@ class Planner:
                 return False
             return wishes.target_tps is None or (speed is not None and speed >= wishes.target_tps)
 
-        return Search(budgets, self.dry_run, decode, seen, experts_wanted(wishes, self.target.info), allowed)
+        experts = experts_wanted(wishes, self.target.info)
+        return Search(budgets, self.dry_run, decode, seen, experts, wishes.gpu_layers, allowed)
 
     def _least_context(self, plan: Plan) -> int:
         return next(each.context_least for each in self.profiles if each.name == plan.profile)
@@ -278,6 +289,18 @@ class Planner:
             return beside
         return _noted(plan, f"the draft runs on the CPU: {plan.device} has no room for it")
 
+    def _offer(self, partner: Partner, plan: Plan, budgets: Budgets) -> Offer:
+        profile = next(each for each in self.profiles if each.name == plan.profile)
+        return offer(partner, plan, self.info_for(plan), profile.draft_tokens, self.machine, self.speeds, budgets)
+
+    def _if_it_pays(self, plan: Plan, draft: ModelFile, budgets: Budgets) -> Plan:
+        """The plan with the draft that nobody named and nobody measured only where it is safe to expect that it pays."""
+        alone = dataclasses.replace(plan, draft=None)
+        found = self._offer(Partner(draft.model.name, draft, True), self._sized(alone, budgets), budgets)
+        if found.pays and plan.draft and found.device == plan.draft.device:
+            return plan
+        return _noted(alone, f"without the draft: {unpaid(found)}")
+
     def _sized(self, plan: Plan, budgets: Budgets) -> Plan:
         """The plan with predicted bytes and budgets per device."""
         limits = {"CPU": budgets.host, plan.device: budgets.device}
@@ -326,7 +349,7 @@ class Planner:
 
     def choose(self, wishes: Wishes) -> ModelFile:
         """Which of the quants on offer to take: the one of the best plan of all. The smallest where none fits."""
-        if not self.target.offered or wishes.gpu_layers:
+        if not self.target.offered:
             return self.target
         models = within_loss([self.target, *offered_besides(self.target)], wishes.max_loss)
         search, settings = self._over(models, wishes)
@@ -354,7 +377,8 @@ class Planner:
             known = ", ".join([*KINDS, *(each.quant for each in models)])
             raise UsageError(f"--why {name}: there is no such quant or split", f"known here: {known}")
         every = self._over(named, wishes)[1]
-        other = dataclasses.replace(search, allowed=lambda plan, _: kind(plan)).best(every)
+        search = dataclasses.replace(search, layers=None, allowed=lambda plan, _: kind(plan))
+        other = search.best(every)
         if not other or not taken:
             return f"{name} fits in no way: at least {gib(search.least_missing(every))} too much"
         return f"{name} is what was taken" if other == taken else reason(other, taken)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from tokencli.errors import BadModelFile, ModelNotFound, ModelUnavailable, UsageError
-from tokencli.listing import File, Variant, drafts, engine_of, kind_of, matching, part_of, variants
+from tokencli.listing import File, Variant, drafts, engine_of, kind_of, matching, normal, part_of, variants
 
 # Four bits first, as the hub's own tools do; more bits where nothing of four is offered; fewer where that does not fit.
 _ORDER = (
@@ -42,7 +42,8 @@ def choose(files: Sequence[File], wanted: str | None, where: str, memory: int | 
     """The model of `where` that is asked for. Without a wish: the only one, else by the order above the first of at most
     `memory` bytes; `memory` None means that only an exact wish will do.
 
-    Raises UsageError where several could be meant, ModelNotFound, BadModelFile for what needs another engine.
+    Raises UsageError where several could be meant and for a quant that there is not, ModelNotFound for one that is not offered,
+    BadModelFile for what needs another engine.
     """
     offered = variants(files)
     if wanted is not None:
@@ -67,9 +68,18 @@ def _asked_for(files: Sequence[File], offered: list[Variant], wanted: str, where
         raise _no_model(named[0], files, where)
     if not offered:
         raise _nothing(files, where)
-    near = difflib.get_close_matches(wanted.upper(), [each.quant for each in offered if each.quant], n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    if not (_is_quant(wanted) or wanted.lower().endswith(".gguf")):
+        near = ", ".join(difflib.get_close_matches(wanted.upper(), _ORDER, n=3, cutoff=0))
+        raise UsageError(f"{wanted} is no quant and no file of {where}", f"near it are {near}; there are: {listed(offered)}")
+    near_here = difflib.get_close_matches(wanted.upper(), [each.quant for each in offered if each.quant], n=1)
+    hint = f"did you mean {near_here[0]}? " if near_here else ""
     raise ModelNotFound(f"{where} has no {wanted}", f"{hint}there are: {listed(offered)}")
+
+
+def _is_quant(name: str) -> bool:
+    """Whether it is the name of a type that llama.cpp or one of its forks knows, offered here or not."""
+    plain = normal(name).removeprefix("UD-")
+    return plain in _ORDER or engine_of(f"{plain}.gguf") is not None
 
 
 def _loadable(variant: Variant) -> Variant:

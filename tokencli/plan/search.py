@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.core import DeviceBytes, ModelInfo, Plan
+from tokencli.errors import DoesNotFit
 from tokencli.plan.loss import CACHES, FLOOR, GOOD_CACHES, INVISIBLE, loss
 from tokencli.plan.memory import HOST, device_weights, host_weights, kv_bytes, placed, snapshots
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, buffers, merged
@@ -20,6 +21,7 @@ READING = 5.3
 _AHEAD = 3
 _GIB = 1 << 30
 _ROOM = 2 << 30  # more than any compute buffers on a CPU: with so much left they need not be known
+_TOO_MUCH = 1 << 60
 _SPEED = 8  # where in a key the speed stands
 
 Key = tuple[float, ...]
@@ -53,7 +55,8 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """`experts`: of how many blocks they are to stay on the CPU, None leaves it open. `seen`: a model as the device has it.
+    """`experts`: of how many blocks they are to stay on the CPU, None leaves it open; `layers`: how many go on the device, None
+    likewise, -1 all. `seen`: a model as the device has it.
 
     `decode`: tokens per second of a plan, None where unknown. `dry_run` is asked once for each kind of split and setting.
     """
@@ -63,6 +66,7 @@ class Search:
     decode: Decode
     seen: Callable[[ModelInfo], ModelInfo]
     experts: int | None = None
+    layers: int | None = None
     allowed: Callable[[Plan, float | None], bool] = lambda _plan, _decode: True
     _known: dict[object, object] = dataclasses.field(default_factory=dict)
 
@@ -118,7 +122,7 @@ class Search:
         cpu = _on_cpu(setting.plan)
         if found:
             yield found
-            if found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key[_SPEED]:
+            if self.layers is None and found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key[_SPEED]:
                 yield from filter(None, [self._found(setting, cpu)])
 
     def _most(self, setting: Setting, group: list[Plan]) -> Found | None:
@@ -135,6 +139,9 @@ class Search:
                 return dataclasses.replace(plan, gpu_layers=layers, cpu_moe_layers=experts)
 
             full, blocks, kept = info.offloadable_layers, info.trunk_layers, self.experts or 0
+            if self.layers is not None:
+                yield [split(full if self.layers < 0 else min(self.layers, full), kept)]
+                return
             yield [split(full, kept)]
             if self.experts is None and info.experts:
                 yield [split(full, count) for count in range(1, blocks + 1)]
@@ -229,8 +236,17 @@ class Search:
         asked = self._asked(setting, plan)
         key = "compute", asked.gpu_layers, asked.cpu_moe_layers, asked.device, plan.context, plan.kv_type, plan.ubatch
         if key not in self._known:
-            self._known[key] = tuple(buffers(self.dry_run(asked)))
+            self._known[key] = self._buffers(asked)
         return self._known[key]  # type: ignore[return-value]
+
+    def _buffers(self, plan: Plan) -> tuple[DeviceBytes, ...]:
+        """A coarser cache that llama.cpp refuses, on a device without flash attention for it, is too much for any memory."""
+        try:
+            return tuple(buffers(self.dry_run(plan)))
+        except DoesNotFit:
+            if plan.kv_type == CACHES[0]:
+                raise
+            return (DeviceBytes(plan.device or HOST, "cpu", compute=_TOO_MUCH),)
 
     def _asked(self, setting: Setting, plan: Plan) -> Plan:
         info, full = setting.model.info, setting.model.info.offloadable_layers

@@ -78,7 +78,7 @@ class Budgets:
 
 def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: DryRun) -> tuple[DeviceBytes, ...]:
     """All terms by device: the target's, the draft's in one, and the compute buffers of both from the dry run."""
-    return merged((*placed(plan, info), *(_draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
+    return merged((*placed(plan, info), *(draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
 
 
 def buffers(found: Iterable[DeviceBytes]) -> Iterator[DeviceBytes]:
@@ -94,7 +94,7 @@ def merged(places: Iterable[DeviceBytes]) -> tuple[DeviceBytes, ...]:
     return tuple(together[device] for device in sorted(together))
 
 
-def _draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
+def draft_places(plan: Plan, draft: ModelFile) -> Iterator[DeviceBytes]:
     """The draft's own weights, cache and output: all of it on one device."""
     assert plan.draft
     layers = draft.info.offloadable_layers if plan.draft.device else 0

@@ -16,7 +16,11 @@ from tokencli.plan.smaller import SMALL_UBATCH
 
 
 def varied(plan: Plan, model: ModelFile, settings: Settings, least_context: int) -> list[Setting]:
-    """The plan with all that nobody asked for or measured in every way that may be taken."""
+    """The plan with all that nobody asked for or measured in every way that may be taken.
+
+    Not flash attention: llama.cpp's `auto` uses it wherever the device has it, and nothing fits or is faster without it
+    (tests/unit/test_search.py); `tune` measures it, as a backend may be slow at it.
+    """
 
     def is_open(name: str) -> bool:
         return settings.origins.get(name) in ("profile", "model", "decided")
@@ -66,13 +70,22 @@ def check_speed(search: Search, settings: list[Setting], wishes: Wishes) -> None
     """Raises DoesNotFit with the fastest plan there is where none is as fast as was asked for."""
     if wishes.target_tps is None or not (fastest := search.fastest(settings)):
         return
-    speed = search.speed_of(fastest)
+    plan = dataclasses.replace(fastest.plan, model=fastest.model.model)
+    raise _too_slow(plan, fastest.model.quant, search.speed_of(fastest), wishes.target_tps)
+
+
+def check_speed_of(plan: Plan, speed: float | None, wishes: Wishes) -> None:
+    """Raises DoesNotFit where the plan, of which everything was asked for, is not as fast as was asked for, too."""
+    if wishes.target_tps is not None and (not speed or speed < wishes.target_tps):
+        raise _too_slow(plan, plan.model.quant, speed, wishes.target_tps)
+
+
+def _too_slow(plan: Plan, quant: str, speed: float | None, wanted: float) -> DoesNotFit | UsageError:
     if not speed:
-        raise UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
-    plan = fastest.plan
-    raise DoesNotFit(
-        f"no plan for {plan.model.name} decodes at {wishes.target_tps:g} tokens/s here",
-        f"the nearest is {fastest.model.quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
+        return UsageError("no speed can be predicted: the bandwidth of this machine is not known", "leave --target-tps out")
+    return DoesNotFit(
+        f"no plan for {plan.model.name} decodes at {wanted:g} tokens/s here",
+        f"the nearest is {quant}, {where_it_is(plan)}, KV {plan.kv_type}: about {speed:.2g} tokens/s",
     )
 
 

@@ -16,6 +16,24 @@ def read_profiles(folder: Path) -> tuple[Profile, ...]:
     return tuple(parse_profile(file.stem, file.read_text("utf-8")) for file in sorted((folder / "profiles").glob("*.toml")))
 
 
+def profile_file(folder: Path, name: str) -> Path:
+    """Where the profile of this name is."""
+    return folder / "profiles" / f"{name}.toml"
+
+
+def explanations(text: str) -> dict[str, str]:
+    """What a profile's text says of each value: the lines of comment above it, or above the values that it follows at once."""
+    found, above, named = {}, list[str](), False
+    for line in text.splitlines():
+        if line.startswith("#"):
+            above, named = [*([] if named else above), line.lstrip("# ").strip()], False
+        elif key := re.match(r"(\w+) *=", line):
+            found[key[1]], named = " ".join(above), True
+        else:
+            above = []
+    return found
+
+
 def parse_profile(name: str, text: str) -> Profile:
     """A profile from its file's text: every value given, none unknown, each possible."""
     try:
@@ -66,6 +84,9 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "draft": lambda value: value in ("off", "ngram"),
     "draft_tokens": lambda value: _count(value) and value <= 64,
 }
+
+
+VALUES = tuple(key for key in _CHECKS if key not in ("title", "kind"))  # of a profile, in the order of its file
 
 
 def read_speeds(folder: Path) -> Speeds:
