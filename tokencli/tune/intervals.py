@@ -42,7 +42,7 @@ class Ratio:
 
     def __str__(self) -> str:
         if not self.holds:
-            return f"{self.median:.3f} ({self.pairs} pairs: too few for an interval)"
+            return f"{self.median:.3f} ({self.pairs} pair{'s' * (self.pairs > 1)}, too few for an interval)"
         return f"{self.median:.3f} (interval {self.low:.3f} to {self.high:.3f}, {self.pairs} pairs)"
 
 
