@@ -36,7 +36,8 @@ def compared(task: Task, folder: Path, workers: Workers) -> tuple[Report, list[o
 
 def test_every_arm_chooses_and_only_the_winners_are_held_out(tmp_path: Path, models: tuple[str, str], prompts: Path) -> None:
     workers = Workers()
-    task = Task(models[0], prompts, dataclasses.replace(WISHES, draft=models[1]), tokens=8, rounds=2)
+    wishes = dataclasses.replace(WISHES, draft=models[1], draft_tokens=2)  # fixed: what adapts may choose not to draft
+    task = Task(models[0], prompts, wishes, tokens=8, rounds=2)
     report, _ = compared(task, tmp_path, workers)
     assert workers.alive == 0
     assert report.arms == ("off", "lookup", "model")

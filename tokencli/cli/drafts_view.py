@@ -50,7 +50,8 @@ def _said(advice: Advice) -> str:
     held = f"on {advice.prompts} prompt{'s' * (advice.prompts > 1)} held out"
     gain = advice.gain
     if not gain.holds:
-        return f"{advice.chosen} {gain.median:.2f} times as fast {held}{acceptance}: of {gain.pairs} pair{'s' * (gain.pairs > 1)}, too few to tell"
+        few = f"of {gain.pairs} pair{'s' * (gain.pairs > 1)}, too few to tell"
+        return f"{advice.chosen} {gain.median:.2f} times as fast {held}{acceptance}: {few}"
     told = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}) {held}{acceptance}"
     if advice.recommended == OFF:
         return f"{advice.chosen} {told}: not told to be faster: off"
