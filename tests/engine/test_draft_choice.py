@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests import tiny_models
-from tests.engine.test_tune_story import WISHES, Workers, finished, world
+from tests.engine.test_tune_story import FAKE, WISHES, Workers, finished, world
 from tokencli.app.drafts import Report, Task, compare_drafts
 from tokencli.app.opened import opened
 from tokencli.app.pace import known_pace
 from tokencli.core import Note
-from tokencli.errors import Interrupted, UsageError
+from tokencli.engine.client import Engine
+from tokencli.errors import EngineError, Interrupted, UsageError
 from tokencli.tune.drafts import Sample
 
 
@@ -92,3 +93,10 @@ def test_prompts_that_do_not_fit_are_said(tmp_path: Path, models: tuple[str, str
     assert any(isinstance(event, Note) and event.text.startswith("1 prompts do not fit") for event in events)
     with pytest.raises(UsageError, match="no prompt of"):
         compared(Task(models[0], prompts / "long.txt", WISHES, tokens=8), tmp_path, Workers())
+
+
+def test_where_no_draft_can_be_measured_that_is_an_error(tmp_path: Path, models: tuple[str, str], prompts: Path) -> None:
+    crashing = Workers(after_the_first=lambda: Engine(command=[*FAKE, "crash-always"]))
+    with pytest.raises(EngineError, match="SIGSEGV"):
+        compared(Task(models[0], prompts, WISHES, tokens=8), tmp_path, crashing)
+    assert crashing.alive == 0

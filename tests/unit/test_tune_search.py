@@ -93,10 +93,10 @@ class TestBudget:
             steps = (search := Search(DIALS, START, machine.measure, machine.now, BUDGET)).steps()
             for _ in zip(range(trials), steps, strict=False):
                 pass
-            told = search.outcome().told
-            assert told
-            assert machine.true(told) <= machine.true(START)
-            faster += told != START
+            kept = search.outcome().broken_off()
+            assert machine.true(kept.best) <= machine.true(START)
+            assert all(kept.best.get(each.dial) == each.value for each in kept.mattered)
+            faster += kept.best != START
         assert faster == 0 or trials > 8, "one round tells nothing"
         assert faster > 30 or trials < 100
 
@@ -107,7 +107,7 @@ class TestBudget:
             steps = (search := Search(DIALS, START, machine.measure, machine.now, BUDGET)).steps()
             for _ in zip(range(60), steps, strict=False):
                 pass
-            kept += search.outcome().told != START
+            kept += search.outcome().broken_off().best != START
         assert kept <= 5
 
 

@@ -76,6 +76,8 @@ def compare_drafts(task: Task, world: World) -> Steps:
         comparison = _Comparison(task, trials, planner.plan(task.wishes).device or "CPU")
         try:
             return (yield from comparison.run(prompts))
+        except TrialFailed as failure:
+            raise _refusal(failure) from None
         finally:
             trials.close()
 
@@ -151,7 +153,7 @@ class _Comparison:
         """Raises EngineError where nothing is left to compare."""
         self._meanings.pop(arm, None)
         if arm == OFF or not self._meanings:
-            raise EngineError(f"drafts cannot be compared: {failure}", "tokencli run shows what fails") from None
+            raise _refusal(failure) from None
         self._samples = [each for each in self._samples if each.arm != arm]
         return Note(f"{arm} is left out: {failure}")
 
@@ -178,6 +180,10 @@ class _Comparison:
         meaning = self._meanings[arm]
         pace = self._trials.pace(meaning)
         return pace is not None and keep_pace(self._trials.plan(meaning), self._trials.world, pace)
+
+
+def _refusal(failure: TrialFailed) -> EngineError:
+    return EngineError(f"drafts cannot be compared: {failure}", "tokencli run shows what fails")
 
 
 def _settings(planner: Planner, device: str) -> dict[str, Any]:

@@ -188,9 +188,7 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
         interrupted = True
     except TrialFailed as failure:
         raise EngineError(f"{task.model} cannot be tuned: {failure}", "tokencli run shows what fails") from None
-    outcome = search.outcome()
-    if interrupted and not outcome.confirmed:
-        outcome = dataclasses.replace(outcome, best=outcome.told or matrix.start)
+    outcome = search.outcome().broken_off() if interrupted else search.outcome()
     return _result(task, target, trials, matrix, outcome, interrupted)
 
 

@@ -7,7 +7,7 @@ after that, and nothing before, decides: a winner looks better than it is in the
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokencli.tune.intervals import FEWEST, Interval, Ratio
 from tokencli.tune.race import TELLING, Race
@@ -103,6 +103,13 @@ class Outcome:
     before: Interval | None = None  # seconds of the start, and of the best, in the confirming runs
     after: Interval | None = None
     told: Choice | None = None
+
+    def broken_off(self) -> "Outcome":
+        """What of it is kept when the user has had enough: what was confirmed, else what was told by then."""
+        if self.confirmed or self.told is None:
+            return self
+        told = self.told
+        return replace(self, best=told, mattered=tuple(each for each in self.mattered if told.get(each.dial) == each.value))
 
 
 # Measures a choice in seconds; `fresh`: in a new process. Raises TrialFailed.

@@ -31,8 +31,10 @@ class Meter:
 
     def sample(self, last: bool = False) -> None:
         """Look, unless it is too soon; the last look is always taken."""
+        if not self.sensors:
+            return
         now = self.now()
-        if not self.sensors or (self._seen and not last and now - self._seen[-1][0] < _BETWEEN):
+        if self._seen and not last and now - self._seen[-1][0] < _BETWEEN:
             return
         found = [value for each in self.sensors if (value := each.read()) is not None]
         self._blind = self._blind or len(found) < len(self.sensors)
