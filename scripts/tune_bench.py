@@ -37,7 +37,7 @@ from tokencli.world.tuned import TunedFile
 T = TypeVar("T")
 BAD = Tuned("CPU", {"threads": 1, "ubatch": 32, "draft_tokens": 8})
 CONTEXT, PROMPT = 2048, 64
-SHORT, LONG = 16, 48  # tokens of an answer, in the sweep and between the winners
+ANSWER = 16  # tokens: as many as tune takes in its time
 REFINED, REFINING = 4, 3  # the best of the sweep, and rounds that they are measured again
 
 
@@ -77,9 +77,9 @@ def tuning(
         for name, (draft, best) in found.items():
             # From the bad start there was no good draft to be found.
             among = range(len(swept.cells)) if draft == paths.original else _without_a_model(swept)
-            other = _best_of(here.trials(paths.original, SHORT), swept, among)
+            other = _best_of(here.trials(paths.original), swept, among)
             print(f"the sweep's best: {dict(other.settings)}", flush=True)
-            _against(name, here.trials(draft, LONG), best, other, pairs)
+            _against(name, here.trials(draft), best, other, pairs)
 
 
 def grid() -> tuple[Meaning, ...]:
@@ -147,8 +147,8 @@ class _Measured:
             trials.close()
         self._engine.close()
 
-    def trials(self, draft: Path, tokens: int) -> Trials:
-        """Of answers of so many tokens; no other draft's workers stay."""
+    def trials(self, draft: Path) -> Trials:
+        """With a draft; no other draft's workers stay."""
         for other, trials in self._trials.items():
             if other != draft:
                 trials.close()
@@ -158,12 +158,12 @@ class _Measured:
             self._trials[draft] = Trials(planner, _wishes(draft), self._world, "turn")
         found = self._trials[draft]
         text = text_of(PROMPT, counted(found.loaded(grid()[0])))
-        found.requests = (request_of(text, tokens),)
+        found.requests = (request_of(text, ANSWER),)
         return found
 
 
 def _swept(here: _Measured, draft: Path, seconds: float) -> Sweep:
-    trials, found = here.trials(draft, SHORT), Sweep(grid())
+    trials, found = here.trials(draft), Sweep(grid())
     began, order = time.monotonic(), list(range(len(found.cells)))
     print(f"sweep over {len(order)} settings:", flush=True)
     while len(found.rounds) < 2 or (time.monotonic() - began) * (1 + 1 / len(found.rounds)) < seconds:

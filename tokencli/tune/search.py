@@ -17,8 +17,10 @@ Value = str | int | bool
 FINALISTS = 3
 _ROUNDS = (4, 7, 12)  # of a race, pass by pass: what is left for the last differs by little
 _CHOOSING = 4  # rounds of the finalists: the differences that matter show in them
-_LOOKS = (7, 15, 23)  # rounds of the duel after which its interval is looked at: looking each time finds gains in noise
 _FAR = 1.08  # times as fast: neighbours that are the same differ by up to 8 % (FACTS, Speed)
+# Rounds of the duel after which its interval is looked at, and where it must begin: looking each time finds gains in noise.
+_LOOKS = {FEWEST: _FAR, 7: 1.0, 15: 1.0, 23: 1.0}
+_USUAL_LOOK = 7
 _MOST_FOR_FINAL = 0.4  # share of the budget
 _STRIKES = 2
 _HOPELESS = 4.0  # times the best's cost
@@ -137,6 +139,7 @@ class Search:
     _trials: int = 0
     _measuring: float = 0.0
     _longest: float = 0.0
+    _per_start: float = 0.0
 
     def __post_init__(self) -> None:
         self._taken, self._told, self._began = [self.start], [self.start], self.now()
@@ -254,6 +257,8 @@ class Search:
         self._trials += 1
         self._measuring += spent
         self._longest = max(self._longest, spent if seconds is not None else 0.0)
+        if choice == self.start and stage == "warm-up" and seconds is not None:
+            self._per_start = spent  # the last one: steady, and nothing to load
         yield Trial(choice, stage, seconds, why)
         return seconds
 
@@ -279,24 +284,24 @@ class Search:
         count = next((each for each in range(FINALISTS, 1, -1) if self._confirming(each) <= self._left), 1)
         finalists = [each for each in dict.fromkeys([self.best, *found]) if each != self.start][:count]
         race = Race([self.start, *finalists], to_the_end=True)
-        while race.rounds < _CHOOSING:
+        while len(finalists) > 1 and race.rounds < _CHOOSING:
             if len(race.left) < 2 or not self._has_time(len(race.left)):
                 return
             yield from self._round(race, "confirm", fresh=race.rounds == 0)
         chosen = min((each for each in race.left if each != self.start), key=race.cost, default=None)
         if chosen:
-            yield from self._duel(chosen)
+            yield from self._duel(chosen, fresh=race.rounds == 0)
 
-    def _duel(self, chosen: Choice) -> Steps:
+    def _duel(self, chosen: Choice, fresh: bool) -> Steps:
         """Until an interval tells the two apart, or the chosen one does not even look better."""
         race = self._final = Race([self.start, chosen], to_the_end=True)
-        for look in _LOOKS:
+        for look, least in _LOOKS.items():
             while race.rounds < look:
                 if race.is_decided or not self._has_time(2):
                     return
-                yield from self._round(race, "confirm")
+                yield from self._round(race, "confirm", fresh=fresh and race.rounds == 0)
             gain = race.gain(chosen, self.start)
-            if gain and (gain.low > 1 or gain.median < 1):
+            if gain and (gain.low > least or gain.median < 1):
                 return
 
     def _chosen(self) -> tuple[Choice, Ratio | None, bool]:
@@ -325,7 +330,10 @@ class Search:
 
     def _confirming(self, finalists: int) -> float:
         """Seconds that it takes, by what trials took so far: all are loaded anew, then measured in turn."""
-        return (finalists + 1) * (self._longest + _CHOOSING * self._per_trial) + 2 * _LOOKS[0] * self._per_trial
+        choosing = _CHOOSING if finalists > 1 else 0
+        start = max(self._per_trial, self._per_start)
+        loading = (finalists + 1) * self._longest
+        return loading + choosing * (finalists * self._per_trial + start) + _USUAL_LOOK * (self._per_trial + start)
 
 
 def _tells_far(gain: Ratio) -> bool:
