@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conversation_bench import conversation, rendering
 from download_bench import download
 from measure import interleaved, ratio
+from quality_bench import quality
 from speculation_bench import speculation
 from throughput_bench import llama_bench
 from tune_bench import tuning
@@ -31,6 +32,7 @@ application.command()(rendering)
 application.command()(download)
 application.command()(llama_bench)
 application.command("tune")(tuning)
+application.command()(quality)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 

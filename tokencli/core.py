@@ -580,4 +580,20 @@ class Done:
     pace: Mapping[str, Any] | None = None
 
 
-Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Chunk `number` of `count` of a text, read token by token: what each cost the model, in nats.
+
+    With a reference what it cost that one, the KL divergence of the model's distribution from the reference's at each token, and
+    at how many both hold the same token for the most probable.
+    """
+
+    number: int
+    count: int
+    costs: tuple[float, ...]
+    reference_costs: tuple[float, ...] = ()
+    divergences: tuple[float, ...] = ()
+    same_top: int | None = None
+
+
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done | Scored

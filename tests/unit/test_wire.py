@@ -57,6 +57,8 @@ def through_the_pipe(**fields: object) -> dict:
     "event",
     [
         core.Loading(0.25),
+        core.Scored(1, 8, (0.5, 12.25), (0.25, 3.0), (0.0, 1e-9), 1),
+        core.Scored(2, 8, (0.5,)),
         core.Loaded(20, 31, 2048, PLACES, 1.5, notes=("a note",)),
         core.Loaded(0, 31, 2048, (), 0.0),
         core.Prefilling(512, 1000),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.app.find import find
+from tokencli.app.losses import with_losses
 from tokencli.app.remembered import Remembered
 from tokencli.core import Device, DryRun, Machine, Plan
 from tokencli.engine.client import Engine
@@ -23,7 +24,9 @@ from tokencli.world.ghost import Ghosts
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
+from tokencli.world.losses import LossesFile
 from tokencli.world.pins import Pins
+from tokencli.world.scratch import Scratch
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
 from tokencli.world.tuned import TunedFile
@@ -41,6 +44,12 @@ def tuned_file() -> TunedFile:
     import platformdirs
 
     return TunedFile(platformdirs.user_config_path("tokencli") / "tuned.toml")
+
+
+def losses_file() -> LossesFile:
+    import platformdirs
+
+    return LossesFile(platformdirs.user_config_path("tokencli") / "losses.toml")
 
 
 def own_catalogue() -> Path:
@@ -80,10 +89,15 @@ class World:
     confirm: Callable[[str], bool] = nobody_to_ask
     tuned_file: TunedFile = field(default_factory=tuned_file)
     tuned: Remembered | None = None
+    losses: LossesFile = field(default_factory=losses_file)
 
     @property
     def hollows(self) -> Hollows:
         return Hollows(self.cache / "headers")
+
+    @property
+    def scratch(self) -> Scratch:
+        return Scratch(self.cache / "scratch", self.hub.free)
 
     def catalogue(self) -> dict[str, catalogue.Entry]:
         return catalogue.read_catalogue(self.data, self.own)
@@ -108,7 +122,9 @@ def read_model(
         raise ModelUnavailable(f"{name} is not downloaded", f"tokencli models pull {name}")
     info = model_info(gguf_file.read_header(found.path))
     info = dataclasses.replace(info, quant=found.quant or info.quant)
-    return dataclasses.replace(ModelFile.of(info, str(found.path), name), hub=found.hub, notes=found.notes, offered=found.offered)
+    file = ModelFile.of(info, str(found.path), name)
+    file = dataclasses.replace(file, hub=found.hub, notes=found.notes, offered=found.offered)
+    return file if file.hub and not file.hub.fetched else with_losses(file, world.losses)
 
 
 def chosen(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:

@@ -45,6 +45,14 @@ Depths = Annotated[
 Format = Annotated[
     str | None, typer.Option("--format", metavar="|".join(FORMATS), help="Print this instead of a table.", show_default=False)
 ]
+Quality = Annotated[bool, typer.Option("--quality", help="Measure instead what a quant or a KV type loses, on a text.")]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="QUANT|FILE", help="What --quality compares with: the best here.", show_default=False),
+]
+OwnText = Annotated[
+    Path | None, typer.Option("--text", metavar="FILE", help="The text --quality reads; one is shipped.", show_default=False)
+]
 
 
 def bench_command(terminal: Terminal) -> Callable[..., None]:
@@ -58,6 +66,9 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         form: Format = None,
         compare: Compare = None,
         anyway: Anyway = False,
+        quality: Quality = False,
+        against: Against = None,
+        text: OwnText = None,
         gpu_layers: options.GpuLayers = None,
         cpu_moe: options.CpuMoe = None,
         context: options.Context = None,
@@ -75,6 +86,15 @@ def bench_command(terminal: Terminal) -> Callable[..., None]:
         """Measure TTFT, inter-token latency, prefill and decode speed, with and without the draft; llama-bench's pp and tg."""
         options.check_range(("--prompt-tokens", prompt_tokens, 1, 1 << 24), ("--tokens", tokens, 2, 1 << 24))
         options.check_range(("--runs", runs, 1, 1000))
+        if quality:
+            if compare or draft or draft_tokens or prompts or depths or form:
+                what = "--quality takes no draft, prompts, depths or other format, and compares with no earlier report"
+                raise UsageError(what, "leave --draft and --compare out")
+            wishes = options.wishes(gpu_layers, cpu_moe, device, profile, context, kv_type, threads, draft, draft_tokens, quant)
+            measure_quality(model, wishes, against, text, terminal, yes, as_json, quiet)
+            return
+        if against or text:
+            raise UsageError("--against and --text are for --quality", "add --quality, or leave them out")
         form = "json" if as_json else options.one_of("--format", form, FORMATS)
         from tokencli.app import World
 
@@ -122,6 +142,32 @@ def _compare_drafts(
     shown = view.Shown(terminal, quiet=quiet or as_json)
     report = follow(compare_drafts(Task(model, prompts, wishes, tokens, runs), world), shown.show, shown.clear)
     lines = [view.drafts_json(report)] if as_json else view.drafts_lines(report)
+    terminal.stdout.write("".join(f"{line}\n" for line in lines))
+    terminal.stdout.flush()
+    if report.interrupted:
+        raise typer.Exit(130)
+
+
+def measure_quality(
+    model: str,
+    wishes: "Wishes",
+    against: str | None,
+    text: Path | None,
+    terminal: Terminal,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """`bench --quality`. Raises typer.Exit where it was broken off."""
+    from tokencli.app import World
+    from tokencli.app import quality as story
+    from tokencli.cli import quality_view as view
+
+    options.check_range(("--context", wishes.context, 32, 1 << 24))
+    world = World(confirm=lambda what: terminal.confirm(what, yes))
+    steps = story.quality(story.Task(model, wishes, against, text), world)
+    report = view.followed(steps, terminal, quiet or as_json)
+    lines = [view.quality_json(report)] if as_json else view.quality_lines(report)
     terminal.stdout.write("".join(f"{line}\n" for line in lines))
     terminal.stdout.flush()
     if report.interrupted:

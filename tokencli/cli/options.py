@@ -83,7 +83,9 @@ Load = Annotated[bool, typer.Option("--load", help="Compare it with a real load 
 KvType = Annotated[str | None, _option("--kv-type", "TYPE", "The KV cache's element type: f16, q8_0 or q4_0.")]
 Ubatch = Annotated[int | None, _option("--ubatch", "N", "Tokens computed at once while a prompt is read. Decided for you.")]
 TargetTps = Annotated[float | None, _option("--target-tps", "N", "The plan must decode so many tokens per second.")]
-MaxLoss = Annotated[float | None, _option("--max-loss", "P", "The quant may lose so many percent of perplexity, as published.")]
+MaxLoss = Annotated[
+    float | None, _option("--max-loss", "P", "The quant may lose so many percent of perplexity, as published or measured.")
+]
 Why = Annotated[str | None, _option("--why", "NAME", "Say why this quant or split (whole, experts, layers, cpu) was not taken.")]
 Draft = Annotated[str | None, _option("--draft", "auto|off|ngram|MODEL", "What guesses the next tokens.")]
 DraftTokens = Annotated[str | None, _option("--draft-tokens", "auto|N", "Tokens guessed at once.")]

@@ -144,6 +144,20 @@ class Engine:
         *_, message = self._ask("throughput", tokens=tokens, depth=depth, at_once=at_once)
         return float(message["seconds"])
 
+    def score(
+        self, text: str, length: int, most: int, keep: Path | None = None, against: Path | None = None
+    ) -> Iterator[core.Event]:
+        """What each token of a text costs: Prefilling events, and a Scored for each of up to `most` chunks of `length` tokens.
+
+        `keep`: a folder that the logits are written to; `against`: one that another model's were written to, to be compared with.
+        Raises EngineError, UsageError for a text of less than a chunk or one that the two read in other tokens, DoesNotFit.
+        """
+        self._doing = "reading the text"
+        kept, compared = (str(folder) if folder else None for folder in (keep, against))
+        for message in self._ask("score", text=text, length=length, most=most, keep=kept, against=compared):
+            if message["is"] != "Count":
+                yield wire.event(message)
+
     def save_state(self, file: Path) -> int:
         """Write the model's memory to a file; how many tokens it holds. Raises EngineError."""
         self._doing = "saving its state"

@@ -133,6 +133,16 @@ class LoadedModel:
         for index in range(self.batch):
             self._batch.seq_id[index][0] = 0
 
+    def reopen(self, rows: int) -> None:
+        """Forget all, and keep the logits of up to `rows` tokens of a call from now on. Raises OutOfMemory."""
+        self._llama.llama_batch_free(self._batch)
+        self._llama.llama_free(self._context)
+        self._context = None
+        self._opening = replace(self._opening, rows=max(rows, self._opening.rows))
+        self._held, self._checkpoints = [], []
+        self._views.clear()
+        self.open_context()
+
     def close(self) -> None:
         """Give the memory back. The object is of no use afterwards."""
         if self._context:

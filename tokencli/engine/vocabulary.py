@@ -35,14 +35,20 @@ class NativeVocabulary:
     def prompt_tokens(self, text: str) -> list[int]:
         """Token ids of a rendered prompt with exactly one BOS where the vocabulary asks for one (reports A5-03 to A5-05)."""
         tokens = self.tokenize(text, special=True)
-        bos = self._llama.llama_vocab_bos(self._vocabulary)
-        if self._llama.llama_vocab_get_add_bos(self._vocabulary) and bos >= 0:
+        bos = self.first_token
+        if bos is not None:
             while tokens and tokens[0] == bos:
                 tokens.pop(0)
             tokens.insert(0, bos)
         if not tokens:
             raise UsageError("the prompt is empty", "give some text")
         return tokens
+
+    @property
+    def first_token(self) -> int | None:
+        """The BOS, where the vocabulary asks for one before any text."""
+        bos = int(self._llama.llama_vocab_bos(self._vocabulary))
+        return bos if bos >= 0 and self._llama.llama_vocab_get_add_bos(self._vocabulary) else None
 
     @property
     def handle(self) -> Any:

@@ -1,6 +1,6 @@
 """What goes through the pipe between client and worker: one JSON object a line, every one with a request id.
 
-Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "count" | "throughput" |
+Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "count" | "score" | "throughput" |
 "save_state" | "load_state" | "cancel"} and what it needs. Worker to client: {"id", "is", ...}, where `is` is the name of an event
 in core.py, or "Devices", "Limit", "Sizes", "Count", "Seconds", "Testing" (the weights are in, the first decode comes) or "Error";
 those in LAST end their request. Text and numbers only, never logits.
@@ -46,6 +46,9 @@ def event(message: Mapping[str, Any]) -> core.Event:
         case "Loaded":
             places = tuple(core.DeviceBytes(**place) for place in fields.pop("devices"))
             return core.Loaded(**{**fields, "devices": places, "notes": tuple(fields["notes"])})
+        case "Scored":
+            lists: dict[str, Any] = {key: tuple(fields.pop(key)) for key in ("costs", "reference_costs", "divergences")}
+            return core.Scored(**lists, **fields)
         case "Done":
             return core.Done(**{**fields, "stats": stats(fields["stats"]), "notes": tuple(fields["notes"])})
     raise ValueError(f"unknown event {message['is']!r}")

@@ -31,6 +31,7 @@ from tokencli.engine.log import LogCapture
 from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
+from tokencli.engine.score import Rows, chunks_of, scored
 from tokencli.engine.throughput import throughput
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError, UsageError
@@ -67,6 +68,8 @@ class Worker:
                 self._count(request, wire.request(message["request"]))
             case "throughput":
                 self._throughput(request, message["tokens"], message["depth"], message["at_once"])
+            case "score":
+                self._score(request, message)
             case "save_state" | "load_state":
                 self._state(request, message["do"], message["file"])
             case unknown:
@@ -145,6 +148,15 @@ class Worker:
 
         seconds = throughput(self._target, tokens, depth, at_once, time.perf_counter, tell)
         self._write(wire.line(request, **{"is": "Seconds"}, seconds=seconds))
+
+    def _score(self, request: int, asked: dict[str, Any]) -> None:
+        target = self._target
+        chunks = chunks_of(asked["text"], target.vocabulary, asked["length"], asked["most"])
+        for event in scored(target, chunks, Rows.kept(asked["keep"]), Rows.kept(asked["against"])):
+            self._tell(request, event)
+            if request in self._cancelled:
+                break
+        self._write(wire.line(request, **{"is": "Count"}, count=len(chunks)))
 
     @property
     def _target(self) -> LoadedModel:

@@ -1,4 +1,9 @@
-"""What a quant costs in quality, as published, and which quants a backend has no kernel for. Pure; knows quants by name."""
+"""What a quant costs in quality, as published or as measured here, and which quants a backend has no kernel for.
+
+Pure; knows quants by name and what was measured as values that are handed in.
+"""
+
+from dataclasses import dataclass
 
 # Increase of perplexity in percent: Llama 3 8B on Wikitext-2 against F16 (6.2316), from llama.cpp's tools/perplexity/README.md
 # ("LLaMA 3 8b Scoreboard"): with an importance matrix for the IQ types and Q2_K_S, which are only made with one, else without.
@@ -19,6 +24,46 @@ CACHES = ("f16", "q8_0", "q4_0")
 GOOD_CACHES = 2
 
 _WITHOUT_KERNEL = {"cuda": ("TQ1_0", "TQ2_0")}  # no case of MUL_MAT in ggml_backend_cuda_device_supports_op
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Percent of perplexity lost as measured on this computer, of one model's file: by its `weights`, and by `caches` of a type.
+
+    None and not there: not measured. `notes` say how it was measured, a line each.
+    """
+
+    weights: float | None = None
+    caches: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def loss(self, quant: str) -> float:
+        """Of the weights, else what is published of their quant."""
+        return loss(quant) if self.weights is None else self.weights
+
+    def of_cache(self, kv_type: str) -> float | None:
+        return dict(self.caches).get(kv_type)
+
+    def accepts(self, quant: str, kv_type: str) -> bool:
+        """Whether weights and cache lose no more than is accepted; a cache that nobody measured is taken by its type."""
+        cache = self.of_cache(kv_type)
+        if cache is None:
+            return self.loss(quant) <= FLOOR and CACHES.index(kv_type) < GOOD_CACHES
+        return self.loss(quant) + cache <= FLOOR
+
+    def told(self, quant: str) -> str:
+        """What the weights lose, and how that is known."""
+        if self.weights is not None:
+            return f"loses {self.weights:.2g} % of perplexity as measured here"
+        published = published_loss(quant)
+        if published is not None:
+            return f"loses {published:g} % of perplexity by published figures"
+        return (
+            "nothing is published of its loss" if loss(quant) == float("inf") else f"loses about {loss(quant):g} % of perplexity"
+        )
+
+
+NOTHING_MEASURED = Measured()
 
 
 def published_loss(quant: str) -> float | None:

@@ -4,6 +4,7 @@ import dataclasses
 
 from tokencli.core import LargeTensor, ModelInfo
 from tokencli.listing import Variant
+from tokencli.plan.loss import NOTHING_MEASURED
 from tokencli.plan.sizes import ModelFile
 
 
@@ -16,7 +17,8 @@ def scaled(model: ModelFile, variant: Variant) -> ModelFile:
     """The model at the variant's size: every weight is taken to shrink alike, caches and state stay as they are."""
     info = _scaled(model.info, variant.bytes / model.info.file_bytes, variant.quant or "?", variant.bytes)
     described = dataclasses.replace(model.model, quant=info.quant, bytes=variant.bytes)
-    return dataclasses.replace(model, model=described, info=info, hub=None, notes=(), offered=(variant,))
+    measured = dict(model.offered_measured).get(info.quant, NOTHING_MEASURED)
+    return dataclasses.replace(model, model=described, info=info, hub=None, notes=(), offered=(variant,), measured=measured)
 
 
 def _scaled(info: ModelInfo, share: float, quant: str, count: int) -> ModelInfo:

@@ -24,7 +24,7 @@ from tokencli.plan.choose import (
     tuned_device,
 )
 from tokencli.plan.fixes import Fix, priced
-from tokencli.plan.loss import loss, without_kernel
+from tokencli.plan.loss import without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
 from tokencli.plan.partner import Offer, Partner, offer, unpaid
@@ -90,7 +90,7 @@ class Planner:
         device = next((each for each in self.machine.devices if each.id == plan.device), None)
         rejected = [*self._without_kernels(wishes), *rejected_devices(self.machine, device)]
         return Decision(
-            plan=sized,
+            plan=_noted(sized, *self.target.measured.notes),
             alternatives=(*self._on_the_cpu(plan, wishes), *self._runners_up(sized, wishes)),
             rejected=tuple({each.what: each for each in reversed(rejected)}.values()),
             fixes=priced(
@@ -214,9 +214,9 @@ class Planner:
 
     def _could_be_better(self, plan: Plan, search: Search) -> bool:
         """Whether a better quant, about as fast, is on offer that the RAM would hold, but not what of it the device may use."""
-        speed, lost = grade(search.decode(plan, self.target.info)), loss(self.target.quant)
+        speed, lost = grade(search.decode(plan, self.target.info)), self.target.loss
         return any(
-            loss(each.quant) < lost
+            each.loss < lost
             and search.budgets.device < each.model.bytes < search.budgets.host
             and grade(search.decode(plan, each.info)) >= speed
             for each in offered_besides(self.target)
@@ -396,9 +396,9 @@ class Planner:
         if wishes.gpu_layers is not None:
             return
         models = [self.target, *offered_besides(self.target)]
-        lost, speed = loss(self.target.quant), plan.predicted.decode_tokens_per_second or math.inf
-        better = [each for each in models if loss(each.quant) < lost]
-        smaller = [each for each in models if loss(each.quant) > lost]
+        lost, speed = self.target.loss, plan.predicted.decode_tokens_per_second or math.inf
+        better = [each for each in models if each.loss < lost]
+        smaller = [each for each in models if each.loss > lost]
         wanted: list[tuple[list[ModelFile], Callable[[Plan, float | None], bool]]] = [
             (models, lambda each, _: bool(plan.device) and KINDS["whole"](each) and not KINDS["whole"](plan)),
             (better, lambda _each, _: True),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokencli.core import DeviceBytes, ModelInfo, Plan
 from tokencli.errors import DoesNotFit
-from tokencli.plan.loss import CACHES, FLOOR, GOOD_CACHES, INVISIBLE, loss
+from tokencli.plan.loss import CACHES, INVISIBLE
 from tokencli.plan.memory import HOST, device_weights, host_weights, kv_bytes, placed, snapshots
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, buffers, merged
 
@@ -164,10 +164,11 @@ class Search:
         return Found(key, plan, setting.model)
 
     def _key(self, setting: Setting, plan: Plan, over: int, speed: float | None, whole: bool) -> Key:
-        lost, cache = loss(setting.model.quant), CACHES.index(plan.kv_type)
+        model, cache = setting.model, CACHES.index(plan.kv_type)
+        lost = model.loss + (model.measured.of_cache(plan.kv_type) or 0.0)
         on_device = plan.gpu_layers * 10_000 - plan.cpu_moe_layers if plan.device and speed != math.inf else math.inf
         return (
-            lost <= FLOOR and cache < GOOD_CACHES,
+            model.measured.accepts(model.quant, plan.kv_type),
             -max(0, math.ceil(over / _GIB)),
             grade(speed),
             whole,

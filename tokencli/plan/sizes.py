@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tokencli.core import Device, DeviceBytes, Machine, Model, ModelInfo, Plan, Profile
 from tokencli.listing import HubModel, Variant
+from tokencli.plan.loss import NOTHING_MEASURED, Measured
 from tokencli.plan.memory import HOST, placed
 
 TERMS = ("weights", "kv", "recurrent", "compute", "output", "draft")  # of DeviceBytes
@@ -19,6 +20,7 @@ class ModelFile:
 
     `hub`: where it comes from; not fetched, only its headers are in the file. `notes`: what is to be said of the choice.
     `offered`: what else could be taken in its place, with itself, where nobody named a quant.
+    `measured`: of its quality; `offered_measured`: of that of the others, by quant.
     """
 
     model: Model
@@ -26,6 +28,13 @@ class ModelFile:
     hub: HubModel | None = None
     notes: tuple[str, ...] = ()
     offered: tuple[Variant, ...] = ()
+    measured: Measured = NOTHING_MEASURED
+    offered_measured: tuple[tuple[str, Measured], ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """Percent of perplexity that its quant loses: as measured here, else as published."""
+        return self.measured.loss(self.quant)
 
     @property
     def quant(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tokencli.core import Plan
 from tokencli.errors import DoesNotFit, UsageError
 from tokencli.plan.choose import Wishes
-from tokencli.plan.loss import CACHES, loss
+from tokencli.plan.loss import CACHES
 from tokencli.plan.memory import refusal
 from tokencli.plan.search import Search, Setting
 from tokencli.plan.settings import Settings
@@ -54,11 +54,12 @@ def as_tuned(plan: Plan, wishes: Wishes, settings: Settings) -> Plan:
 
 def within_loss(models: Iterable[ModelFile], most: float | None) -> list[ModelFile]:
     """Those that lose no more. Raises DoesNotFit with the one that loses least where none does."""
-    by_loss = sorted(models, key=lambda each: loss(each.quant))
-    found = [each for each in by_loss if most is None or loss(each.quant) <= most]
+    by_loss = sorted(models, key=lambda each: each.loss)
+    found = [each for each in by_loss if most is None or each.loss <= most]
     if not found:
         least = by_loss[0]
-        told = f"{loss(least.quant):g} %" if loss(least.quant) < math.inf else "of which nothing is published"
+        measured = " as measured here" if least.measured.weights is not None else ""
+        told = f"{least.loss:g} %{measured}" if least.loss < math.inf else "of which nothing is published"
         raise DoesNotFit(
             f"no quant of {least.model.name} is known to lose at most {most:g} % of perplexity",
             f"the nearest is {least.quant}: {told}",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tokencli.core import Plan
-from tokencli.plan.loss import FLOOR, loss, published_loss
+from tokencli.plan.loss import FLOOR
 from tokencli.plan.search import Found
 from tokencli.plan.vary import where_it_is
 
@@ -29,16 +29,14 @@ def described(found: Found) -> str:
 
 
 def _told(at: int, other: Found, taken: Found) -> str:
-    quant, own, best = other.model.quant, other.key, taken.key
+    own, best = other.key, taken.key
     told = (
-        f"{_lost(quant)}, where up to {FLOOR:g} % are accepted"
-        if loss(quant) > FLOOR
-        else f"a cache of {other.plan.kv_type} loses too much",
+        f"{_lost(other)}, where up to {FLOOR:g} % are accepted" if other.model.loss > FLOOR else _cache_lost(other),
         f"{best[1] - own[1]:.0f} GiB more would be read from the disk again and again",
         f"about {own[8]:.2g} tokens/s instead of {best[8]:.2g}",
         f"not whole on the GPU, as {taken.model.quant} is with KV {taken.plan.kv_type}",
         f"a context of {own[4]:.0f} instead of {best[4]:.0f}",
-        f"{_lost(quant)}; {taken.model.quant} fits as well and loses less",
+        f"{_lost(other)}; {taken.model.quant} fits as well and loses less",
         f"a coarser cache than {taken.plan.kv_type}",
         f"reads a prompt in pieces of {own[7]:.0f} instead of {best[7]:.0f} tokens",
         f"about {own[8]:.2g} tokens/s instead of {best[8]:.2g}",
@@ -47,8 +45,11 @@ def _told(at: int, other: Found, taken: Found) -> str:
     return told[at]
 
 
-def _lost(quant: str) -> str:
-    published = published_loss(quant)
-    if published is not None:
-        return f"loses {published:g} % of perplexity by published figures"
-    return "nothing is published of its loss" if loss(quant) == float("inf") else f"loses about {loss(quant):g} % of perplexity"
+def _lost(found: Found) -> str:
+    return found.model.measured.told(found.model.quant)
+
+
+def _cache_lost(found: Found) -> str:
+    kv_type, measured = found.plan.kv_type, found.model.measured.of_cache(found.plan.kv_type)
+    told = "" if measured is None else f": {measured:.2g} % of perplexity as measured here"
+    return f"a cache of {kv_type} loses too much{told}"
