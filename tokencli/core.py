@@ -100,6 +100,22 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The programs of one name, and the RAM that they would give back together if they were closed."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """What else a computer does: cores that programs keep busy, by name, and how much of the engine lies in the swap."""
+
+    programs: tuple[tuple[str, float], ...] = ()
+    swapped_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What `doctor` has to say of one thing, and what to do about it. `hint` may be empty."""
 
@@ -176,7 +192,7 @@ class Request:
 
     `thinking` is what the chat template is asked for ("on": nothing); after `max_thinking` tokens reasoning is closed.
     `template`: the source of a chat template to take instead of the model's own. `reuse`: keep what the memory has of the prompt.
-    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be.
+    `grammar` (llama.cpp's GBNF) or `json_schema`: all that the answer may be. `threads`: other ones than the plan's.
     To measure with: `max_draft` bounds the tokens drafted at once (0: plain decoding), `past_end` goes on after an end token.
     """
 
@@ -194,6 +210,7 @@ class Request:
     json_schema: str | None = None
     max_draft: int | None = None
     past_end: bool = False
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +449,7 @@ class Plan:
     extra_buffers: bool = True
     batch_threads: int | None = None  # for more tokens than one at once; None: as `threads`
     load_mode: LoadMode = "auto"
+    page_cache: bool = True  # whether the file's pages may stay in RAM beside what was copied of them to the device
     draft: Draft | None = None
     devices: tuple[DeviceBytes, ...] = ()
     predicted: Prediction = field(default_factory=Prediction)
@@ -538,7 +556,8 @@ OWN_TEMPLATE = "own"
 class Loaded:
     """Where the model really went. `gpu_layers` of `layers` as llama.cpp counted them; notes are for the user.
 
-    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None.
+    `template`: which chat template the model has: OWN_TEMPLATE, the name of the one recognised, or None. `flash_attention`: what
+    became of it, None where llama.cpp does not say.
     """
 
     gpu_layers: int
@@ -549,12 +568,20 @@ class Loaded:
     draft: bool = False
     notes: tuple[str, ...] = ()
     template: str | None = OWN_TEMPLATE
+    flash_attention: Literal["on", "off"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prefilling:
     done: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """The engine gives no sign of life, and where shaders may be compiled that is no wonder. Told once."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,4 +623,4 @@ class Scored:
     same_top: int | None = None
 
 
-Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Text | Done | Scored
+Event = Note | Planned | Fetching | Verifying | Loading | Loaded | Prefilling | Quiet | Text | Done | Scored

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 from pathlib import Path
 
 from tests.cli.conftest import Tokencli
@@ -21,6 +22,23 @@ def test_the_report_is_the_contracts_object_and_names_nobody(tokencli: Tokencli,
     snapshot = tmp_path / "here.json"
     snapshot.write_text(json.dumps(report["machine"]))
     assert tokencli("plan", "smollm2-135m", "--machine", str(snapshot), "--json").returncode == 0
+
+
+def test_no_tool_on_the_path_is_asked(tokencli: Tokencli, tmp_path: Path) -> None:
+    """Reports A1-18, A1-22: that vulkaninfo or nvidia-smi is there and talks of a card is no card."""
+    tools, asked = tmp_path / "tools", tmp_path / "asked"
+    tools.mkdir()
+    for name in ("vulkaninfo", "nvidia-smi", "rocm-smi", "rocminfo", "lspci", "clinfo", "lshw", "wmic", "powershell"):
+        (tools / name).write_text(f"#!/bin/sh\necho {name} >> {asked}\necho 'NVIDIA GeForce RTX 4090, 24564 MiB'\n")
+        (tools / name).chmod(0o755)
+    found = {}
+    for path in (os.environ["PATH"], f"{tools}:{os.environ['PATH']}"):
+        done = tokencli("plan", "smollm2-135m", "--json", env={"PATH": path})
+        assert done.returncode == 0, done.stderr
+        plan = json.loads(done.stdout)["plan"]
+        found[path] = plan["backend"], [place["id"] for place in plan["devices"]]
+    assert not asked.exists(), asked.read_text()
+    assert len({str(each) for each in found.values()}) == 1
 
 
 def test_a_person_reads_a_line_per_finding_and_nothing_on_stderr(tokencli: Tokencli, tmp_path: Path) -> None:

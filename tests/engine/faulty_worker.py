@@ -2,10 +2,12 @@
 
 usage: faulty_worker.py [gpu] FAULT@STAGE[?CONDITION] ...
 FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts like C++), kill (as the system's OOM killer does),
-       refused (answers OutOfMemory), nonsense (writes it), slow. STAGE: devices, dry_run, load, first, prefill, decode.
+       oom (takes a GiB: more than its control group has),
+       refused (answers OutOfMemory), nonsense (writes it), slow, slower. STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
-FAULT_FREE names a file with what the GPU has free.
+FAULT_FREE names a file with what the GPU has free, FAULT_ASKED one that gets the threads of each answer; FAULT_SPEED: tokens
+per second that it says it decoded; FAULT_WORDS: what it writes before it dies.
 """
 
 import json
@@ -79,16 +81,22 @@ class Worker:
                 time.sleep(60)
             case "slow":
                 time.sleep(0.3)
+            case "slower":
+                time.sleep(1.2)
             case "nonsense":
                 send(request, "Text", kind="answer", text="XXXXX")
             case "alloc":
                 allocate()
+            case "oom":
+                print("its last words", file=sys.stderr, flush=True)
+                print("was not killed", len(b"x" * GIB), file=sys.stderr, flush=True)
+                sys.exit(3)
             case "refused":
                 send(request, "Error", kind="OutOfMemory", what="the memory does not hold it", hint="")
                 raise RefusedError
             case _:
                 signals = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "kill": signal.SIGKILL}
-                print("its last words", file=sys.stderr, flush=True)
+                print(os.environ.get("FAULT_WORDS", "its last words"), file=sys.stderr, flush=True)
                 os.kill(os.getpid(), signals[fault])
 
     def serve(self, message: dict) -> None:
@@ -108,6 +116,8 @@ class Worker:
                 self.load(request, message["plan"])
             case "generate":
                 self.generate(request, message["request"])
+            case "count" | "save_state" | "load_state":
+                send(request, "Count", count=9)
 
     def load(self, request: int, plan: dict) -> None:
         self.plan = plan
@@ -121,13 +131,18 @@ class Worker:
         send(request, "Loaded", **fields, load_seconds=0.5, draft=False, notes=[])
 
     def generate(self, request: int, wanted: dict) -> None:
+        if "FAULT_ASKED" in os.environ:
+            with Path(os.environ["FAULT_ASKED"]).open("a") as asked:
+                print(wanted["threads"], file=asked)
         send(request, "Prefilling", done=0, total=9)
         self.at("prefill", request)
         for index in range(len(wanted["begun"]["answer"]), len(TEXT)):
             if index == 5:
                 self.at("decode", request)
             send(request, "Text", kind="answer", text=TEXT[index])
-        send(request, "Done", finish_reason="stop", stats=STATS, notes=[])
+        speed = float(os.environ["FAULT_SPEED"]) if "FAULT_SPEED" in os.environ else None
+        stats = {**STATS, "tokens": len(TEXT), "decode_tokens_per_second": speed}
+        send(request, "Done", finish_reason="stop", stats=stats, notes=[])
 
 
 class RefusedError(Exception):

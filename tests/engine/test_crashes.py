@@ -36,6 +36,7 @@ def gone(pid: int) -> bool:
     ("moment", "doing"), [(Loading, "loading the model"), (Prefilling, "reading the prompt"), (Text, "generating")]
 )
 def test_a_killed_worker_is_a_clear_error_in_time(smollm2: Model, moment: type[Event], doing: str, how: signal.Signals) -> None:
+    """Report A1-27: a native abort takes the worker, never the command."""
     with Engine() as engine:
         events = events_until(engine, smollm2, moment)
         os.kill(engine.process_id, how)
@@ -48,6 +49,7 @@ def test_a_killed_worker_is_a_clear_error_in_time(smollm2: Model, moment: type[E
 
 
 def test_a_worker_that_hangs_at_load_is_given_up(smollm2: Model) -> None:
+    """Report A7-02."""
     with Engine(silence_seconds=1) as engine:
         events = engine.load(plan_for(smollm2))
         next(events)

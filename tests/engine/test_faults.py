@@ -223,6 +223,9 @@ def test_a_driver_that_always_crashes_in_its_probe_is_left_out_and_an_empty_list
     assert told.plan.device is None
     assert told.notes[-1] == "going on without Vulkan"
     assert verdicts.mode() == ""
+    again = run("gpu")
+    assert again.plan
+    assert again.plan.device == "Vulkan0"
 
 
 def test_a_driver_that_hangs_in_its_probe_is_waited_for_once(run: Run, verdicts: Verdicts) -> None:

@@ -277,3 +277,9 @@ def test_an_architecture_keeps_what_its_metadata_says(measured: dict[str, dict],
     assert [keys + values for _, _, keys, values in theirs["kv"]] == pytest.approx(expected, abs=2 * LOG_PRECISION)
     assert sum(blocks for _, blocks, _, _ in theirs["kv"]) == sum(1 for heads in info.kv_heads if heads)
     assert theirs["state"] == pytest.approx(SEQUENCES * sum(info.recurrent_bytes) / MIB, abs=LOG_PRECISION)
+
+
+@pytest.mark.parametrize(("asked", "used"), [("auto", "on"), ("on", None), ("off", None)])
+def test_a_load_tells_whether_flash_attention_is_used(tiny: Callable[..., Model], asked: str, used: str | None) -> None:
+    """Where it is not left to llama.cpp, it is as asked for."""
+    assert loaded(tiny(), flash_attention=asked).flash_attention == used

@@ -1,7 +1,9 @@
 """What doctor makes of devices that fail their self-test, and of a sound one; the worker is told how to fail."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from tokencli import app
 from tokencli.app.doctor import Report, doctor, forget
 from tokencli.app.isolation import NO_MATRICES
-from tokencli.core import Finding, Model
+from tokencli.cli.doctor import report_json
+from tokencli.core import Finding, Holder, Machine, Model, Note, Text
 from tokencli.engine.client import Engine
+from tokencli.plan.choose import Wishes
 from tokencli.world.verdicts import Verdicts
 
 WORKER = Path(__file__).with_name("faulty_worker.py")
@@ -22,12 +26,14 @@ def verdicts(tmp_path: Path) -> Verdicts:
 
 
 @pytest.fixture
-def found(tmp_path: Path, tiny: Callable[..., Model], verdicts: Verdicts) -> Callable[..., list[Finding]]:
-    def look(*faults: str) -> list[Finding]:
+def world(tmp_path: Path, verdicts: Verdicts) -> Callable[..., app.World]:
+    def make(*faults: str, words: str = "its last words") -> app.World:
         def engine(environment: Mapping[str, str]) -> Engine:
-            return Engine([sys.executable, "-S", str(WORKER), *faults], environment, silence_seconds=0.7)
+            telling = {"FAULT_WORDS": words, **environment}
+            return Engine([sys.executable, "-S", str(WORKER), *faults], telling, silence_seconds=0.7)
 
-        world = app.World(
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        return app.World(
             start_engine=lambda: engine({}),
             start_safer_engine=engine,
             find_verdicts=lambda: verdicts,
@@ -35,8 +41,14 @@ def found(tmp_path: Path, tiny: Callable[..., Model], verdicts: Verdicts) -> Cal
             probe_seconds=0.7,
             cache=tmp_path / "cache",
         )
-        (tmp_path / "cache").mkdir(exist_ok=True)
-        (report,) = [event for event in doctor(world, tiny().file) if isinstance(event, Report)]
+
+    return make
+
+
+@pytest.fixture
+def found(world: Callable[..., app.World], tiny: Callable[..., Model]) -> Callable[..., list[Finding]]:
+    def look(*faults: str) -> list[Finding]:
+        (report,) = [event for event in doctor(world(*faults), tiny().file) if isinstance(event, Report)]
         return list(report.findings)
 
     return look
@@ -75,6 +87,21 @@ def test_a_build_that_crashes_with_extra_buffers_is_cured_without_a_rebuild(
     assert verdicts.extra_buffers_crash()
 
 
+def test_what_doctor_found_keeps_run_from_the_crash(
+    found: Callable[..., list[Finding]], world: Callable[..., app.World], tiny: Callable[..., Model]
+) -> None:
+    question = app.Question(tiny().file, "hi", wishes=Wishes(context=512))
+    notes = [event.text for event in app.run(question, world("segv@first?extra")) if isinstance(event, Note)]
+    assert any("SIGSEGV" in note for note in notes), "else this shows nothing"
+    forget(world())
+    found("segv@first?extra")
+    events = list(app.run(question, world("segv@first?extra")))
+    assert [event.text for event in events if isinstance(event, Note)] == [
+        "without the CPU's extra buffers: this build crashed with them on this CPU (slower prefill)"
+    ]
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "hello wide world"
+
+
 def test_a_gpu_that_needs_a_safer_mode_gets_it(found: Callable[..., list[Finding]], verdicts: Verdicts) -> None:
     findings = found("gpu", "segv@load?gpu&matrices")
     assert any(f"Vulkan0 fails but {NO_MATRICES}" in each.what and each.level == "warn" for each in findings)
@@ -96,6 +123,24 @@ def test_a_driver_that_fails_in_its_probe_is_a_finding_and_the_rest_is_tested(fo
     assert any("was killed by SIGSEGV while listing devices" in each.what and each.level == "warn" for each in findings)
     assert any(each.what == "going on without Vulkan" for each in findings)
     assert about(findings, "CPU").level == "pass"
+
+
+def test_a_report_names_nobody(world: Callable[..., app.World], tiny: Callable[..., Model], tmp_path: Path) -> None:
+    """The engine's last words, a probe's path and the names of programs: where a user's name could come from."""
+    there = replace(
+        world("segv@load", words="cannot map /home/alice/models/a.gguf (alice@alices-laptop), Alice's, alicea"),
+        owner=lambda: {"/home/alice": "~", "alice": "USER", "alices-laptop": "HOST"},
+        read_holders=lambda: (Holder("alice-sync", 5 << 30), Holder("alice", 4 << 30)),
+        read_machine=lambda devices: Machine(
+            4, 8 << 30, 1 << 30, tuple(devices), failed_probes=("/home/alice/x: denied to alice on alices-laptop",)
+        ),
+    )
+    (report,) = [event for event in doctor(there, tiny().file) if isinstance(event, Report)]
+    shown = report_json(report)
+    assert "cannot map ~/models/a.gguf (USER@HOST), Alice's, alicea" in shown
+    assert "~/x: denied to USER on HOST" in shown
+    assert "USER-sync (5.0 GiB) and USER (4.0 GiB) hold RAM" in shown
+    assert not re.search(r"\balice\b|alices-laptop", shown)
 
 
 def test_forgetting_takes_all_back(verdicts: Verdicts) -> None:

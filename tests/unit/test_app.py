@@ -1,6 +1,7 @@
 """What the app makes of what the engine did: honest notes where it is not what was asked."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,22 @@ def test_layers_that_did_not_land_on_the_device_are_said() -> None:
     assert nowhere.notes[-1] == "nothing was put on CUDA0: the model runs on the CPU"
     fewer = as_loaded(PLAN, loaded(5))
     assert fewer.notes[-1] == "only 5 of the 8 layers asked for are on CUDA0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "used", "shown", "said"),
+    [
+        ("auto", "on", "on", 0),
+        ("auto", "off", "off", 1),
+        ("on", "off", "off", 1),
+        ("off", None, "off", 0),
+        ("auto", None, "auto", 0),
+    ],
+)
+def test_flash_attention_is_told_as_it_is_used(asked: Any, used: Any, shown: str, said: int) -> None:
+    plan = as_loaded(dataclasses.replace(PLAN, flash_attention=asked), loaded(8, flash_attention=used))
+    assert plan.flash_attention == shown
+    assert sum(note.startswith("flash attention is off: CUDA0 has none") for note in plan.notes) == said
 
 
 @pytest.mark.parametrize("has_draft", [True, False])

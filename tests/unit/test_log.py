@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tokencli.core import DeviceBytes
-from tokencli.engine.log import LogCapture, device_bytes, load_failure, offloaded
+from tokencli.engine.log import LogCapture, device_bytes, flash_attention, load_failure, offloaded
 from tokencli.errors import BadModelFile, DoesNotFit
 
 DEBUG, INFO, WARN, ERROR, CONTINUE = 1, 2, 3, 4, 5
@@ -45,6 +45,18 @@ load_tensors:   CPU_Mapped model buffer size =     0.63 MiB
 
 def mib(size: float) -> int:
     return round(size * (1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("lines", "used"),
+    [
+        (["llama_context: flash_attn            = auto", "resolve_fused_ops: Flash Attention enabled"], "on"),
+        (["resolve_fused_ops: Flash Attention not supported, set to disabled"], "off"),
+        (["llama_context: flash_attn            = disabled"], None),
+    ],
+)
+def test_whether_flash_attention_is_used(lines: list[str], used: str | None) -> None:
+    assert flash_attention(lines) == used
 
 
 class TestDeviceBytes:

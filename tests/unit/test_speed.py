@@ -130,6 +130,7 @@ def test_of_a_real_mixture_the_active_bytes_are_read() -> None:
 
 
 def test_the_cache_is_read_to_its_depth_a_window_no_further_and_state_twice() -> None:
+    """Report A7-16: what is fast at depth 0 need not be at 8,000 tokens."""
     per_token = 4 * (128 + 128) * 2
     _, card = reads(plan(11), info(), info(), 1000)
     assert card.cache == 10 * 1000 * per_token
@@ -158,6 +159,7 @@ def test_an_integrated_gpu_has_the_bus_of_the_ram() -> None:
 
 
 def test_a_quant_that_waits_for_its_unpacking_needs_the_arithmetic_known() -> None:
+    """Report A7-13."""
     rates = dataclasses.replace(ROUND.rates["cuda.gpu"], operations_per_weight={"Q8_0": 1000.0})
     bound = dataclasses.replace(ROUND, rates={"cuda.gpu": rates})
     assert pass_seconds(plan(11), info(), machine(), bound) == pytest.approx(1100 * MB * 1000 / (10 * TERA) + 1e-3)
@@ -232,6 +234,7 @@ def test_the_best_depth_is_none_where_a_draft_does_not_pay() -> None:
 
 
 def test_a_draft_is_priced_where_it_runs_and_pays_only_when_it_is_small() -> None:
+    """Report A7-17: on the host it reads from the host's bus."""
     small, target = info(5 * MB, layers=2, output_bytes=5 * MB), info()
     passes = [pass_seconds(plan(11), target, machine(), ROUND, rows=rows) for rows in range(1, 6)]
     known = [each for each in passes if each]

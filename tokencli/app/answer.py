@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from tokencli.app.ladder import FAILURES, Ladder
 from tokencli.app.opened import opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.shaders import telling_of_shaders
+from tokencli.app.slow import why_slow
 from tokencli.app.told import once
 from tokencli.app.world import World, is_late, seconds_left
 from tokencli.core import Begun, Done, Event, Message, Note, Request, Sampling, Text
 from tokencli.errors import UsageError
 from tokencli.plan.choose import Wishes
-from tokencli.plan.slow import slower_than_predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,11 @@ def run(question: Question, world: World) -> Iterator[Event]:
         with result.engine as engine:
             try:
                 events = engine.generate(replace(question.request, begun=begun), seconds_left(deadline, world))
+                events = telling_of_shaders(events, result.plan, world)
                 for event in keeping_pace(events, result.plan, world):
                     begun = _after(begun, event)
                     if isinstance(event, Done):
-                        slow = slower_than_predicted(result.plan, event.stats, result.machine)
+                        slow = why_slow(result, event.stats, world)
                         yield from (Note(note) for note in (*event.notes, *([slow] if slow else [])))
                     yield event
                 return

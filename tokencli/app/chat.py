@@ -263,6 +263,7 @@ class Chat:
         self._seed_offset = 0
         self._used = 0
         self._warned = False
+        self._told_slow = False
         self._last: Stats | None = None
         self._reuse: str | None = None
 
@@ -319,6 +320,7 @@ class Chat:
                 yield event
             assert done
             yield from once((Note(note) for note in done.notes), self._told)
+            yield from self._slow(done)
             self._remember(done)
             if not self._fitting.goes_on_after(done, self._engine, self._settings):
                 yield from self._warning(done)
@@ -330,6 +332,12 @@ class Chat:
         kept = f"{stats.cached_tokens} of {stats.prompt_tokens} tokens of the prompt were not computed again"
         earlier = "" if stats.cached_tokens else f"; {self._engine.state_note}"
         self._reuse = f"{kept}: {done.reuse}{earlier}"
+
+    def _slow(self, done: Done) -> Iterator[Note]:
+        """That an answer was far slower than predicted, once a conversation."""
+        if not self._told_slow and (why := self._engine.why_slow(done.stats)):
+            self._told_slow = True
+            yield Note(why)
 
     def _warning(self, done: Done) -> Iterator[Note]:
         """The context's end, told before it comes."""

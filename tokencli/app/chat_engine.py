@@ -11,12 +11,16 @@ from tokencli.app.conversation import Conversation
 from tokencli.app.ladder import Ladder
 from tokencli.app.opened import Opened, opened
 from tokencli.app.pace import keeping_pace
+from tokencli.app.shaders import telling_of_shaders
+from tokencli.app.slow import why_slow
 from tokencli.app.world import World, seconds_left
-from tokencli.core import Done, Event, Plan, Request
+from tokencli.core import Done, Event, Machine, Note, Plan, Request, Stats
 from tokencli.engine.known_templates import TEMPLATES
 from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
+from tokencli.plan import remarks
 from tokencli.plan.choose import Wishes
 from tokencli.world import gguf_file
+from tokencli.world.load import LoadMeter
 from tokencli.world.states import Description
 
 
@@ -31,6 +35,8 @@ class ChatEngine:
         self._opened: Opened | None = None
         self._last_plan: Plan | None = None
         self._held_tokens = 0
+        self._meter: LoadMeter | None = None  # begun when the engine was last at rest
+        self._threads = 0
         self.state_note = ""
 
     @property
@@ -56,15 +62,46 @@ class ChatEngine:
             hint = f"name one: --template {'|'.join(TEMPLATES)}; tokencli run continues plain text"
             raise UsageError(f"{self.model} has no chat template", hint)
         self._opened, self._wishes = found, found.wishes
+        self._threads = found.plan.threads
+        self._rest()
         self.take_up_state(conversation)
 
     def generate(self, request: Request) -> Iterator[Event]:
+        """One answer, by as many threads as other programs leave cores for now."""
         assert self._opened
+        before, busy = self._threads, self._busy_cores()
+        plan, here = self._threaded(busy)
+        if plan.threads < before:
+            yield from (Note(note) for note in remarks.busy(plan, here))
+        request = dataclasses.replace(request, threads=plan.threads if plan != self._opened.plan else None)
         events = self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
-        for event in keeping_pace(events, self._opened.plan, self._world):
+        for event in keeping_pace(telling_of_shaders(events, plan, self._world), plan, self._world):
             if isinstance(event, Done):
                 self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
+                self._rest()
             yield event
+
+    def _rest(self) -> None:
+        assert self._opened
+        self._meter = self._world.start_meter(self._opened.engine.process_id)
+
+    def _busy_cores(self) -> float | None:
+        """Cores that others kept busy while the engine was at rest; None where that was too short to tell."""
+        return self._meter.busy_cores() if self._meter else None
+
+    def _threaded(self, busy: float | None) -> tuple[Plan, Machine]:
+        """The plan with its threads of now, and the machine as busy as it is; nobody's wish is changed."""
+        assert self._opened
+        plan, here = self._opened.plan, self._opened.machine
+        if busy is not None and plan.origins.get("threads") == "machine":
+            here = dataclasses.replace(here, busy_cores=busy)
+            self._threads = here.threads
+        return dataclasses.replace(plan, threads=self._threads), here
+
+    def why_slow(self, stats: Stats) -> str | None:
+        """What may have made an answer so slow; None where it was not."""
+        assert self._opened
+        return why_slow(self._opened, stats, self._world)
 
     def count(self, request: Request) -> int:
         assert self._opened

@@ -1,19 +1,22 @@
 """The story of `doctor`: look at everything afresh, try each device on a real model, and say what to do. Prints nothing."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tokencli.app.isolation import AS_IT_IS, MODES, NO_GPU, NO_MATRICES, started
 from tokencli.app.ladder import FAILURES
+from tokencli.app.models import listed
 from tokencli.app.world import World, read_model
 from tokencli.core import Device, Finding, Loaded, Machine, Message, Note, Plan, Request, Sampling, Text
 from tokencli.errors import ModelUnavailable, TokencliError
 from tokencli.plan.choose import is_software
 from tokencli.plan.findings import by_cost, findings
+from tokencli.plan.idle import more_if_closed
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import machine as machines
 from tokencli.world import settings
+from tokencli.world.owner import without
 
 DEMO = "smollm2-135m"
 _TOKENS = 8
@@ -36,7 +39,7 @@ def doctor(world: World, model: str = DEMO) -> Iterator[Note | Report]:
     yield Note("measuring the memory's bandwidth")
     machine = dataclasses.replace(machine, memory_bandwidth=machines.measured_bandwidth(machine, world.cache))
     quirks = [quirk for profile in settings.read_profiles(world.data) for quirk in profile.quirks]
-    said = [*_of_the_probe(found.notes), *findings(machine, quirks)]
+    said = [*_of_the_probe(found.notes), *findings(machine, quirks), *_of_memory_held(machine, world)]
     try:
         target = read_model(model, world)
     except ModelUnavailable as error:
@@ -46,7 +49,16 @@ def doctor(world: World, model: str = DEMO) -> Iterator[Note | Report]:
         for device in _tested(machine):
             yield Note(f"trying {device.id}")
             said.append(_SelfTest(target, machine, device, found.mode, world, texts).finding())
-    yield Report(machine, tuple(by_cost(said)))
+    yield _anonymous(machine, by_cost(said), world)
+
+
+def _anonymous(machine: Machine, said: Iterable[Finding], world: World) -> Report:
+    """To be shown to others: what came from files, paths and an engine's last words names no user, no folder, no computer."""
+    words = world.owner()
+    return Report(
+        dataclasses.replace(machine, failed_probes=tuple(without(each, words) for each in machine.failed_probes)),
+        tuple(Finding(each.level, without(each.what, words), without(each.hint, words)) for each in said),
+    )
 
 
 def forget(world: World) -> int:
@@ -56,6 +68,12 @@ def forget(world: World) -> int:
 
 def _of_the_probe(notes: tuple[str, ...]) -> list[Finding]:
     return [Finding("warn", note, "update the driver; tokencli goes on without what fails") for note in notes]
+
+
+def _of_memory_held(machine: Machine, world: World) -> Iterator[Finding]:
+    sizes = {each.name: (each.bytes, each.active_share or 1.0) for each in listed(world) if each.bytes}
+    profiles, speeds = settings.read_profiles(world.data), settings.read_speeds(world.data)
+    yield from more_if_closed(sizes, machine, profiles, speeds, world.read_holders())
 
 
 def _tested(machine: Machine) -> list[Device]:

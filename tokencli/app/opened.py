@@ -9,6 +9,7 @@ from tokencli.app.isolation import AS_IT_IS, NO_GPU, NO_MATRICES, Started, start
 from tokencli.app.ladder import FAILURES, Ladder, Step, is_of_a_driver, is_of_memory
 from tokencli.app.pace import known_pace
 from tokencli.app.remembered import remembering
+from tokencli.app.shaders import may_compile, telling_of_shaders
 from tokencli.app.world import World, is_late, planner_here, seconds_left
 from tokencli.core import OWN_TEMPLATE, Device, Event, Loaded, Machine, Note, Plan, Planned
 from tokencli.engine.client import Engine
@@ -88,7 +89,10 @@ class _Opening:
         yield from self._tell(plan.notes)
         plan = dataclasses.replace(plan, notes=(*self._notes, *plan.notes))
         result = None
-        for event in begun.engine.load(plan, seconds_left(self._deadline, self._world), known_pace(plan, self._world)):
+        if may_compile(plan, self._world):
+            begun.engine.expect_compiling()
+        loading = begun.engine.load(plan, seconds_left(self._deadline, self._world), known_pace(plan, self._world))
+        for event in telling_of_shaders(loading, plan, self._world):
             yield event
             if isinstance(event, Loaded):
                 loaded = as_loaded(plan, event, self._has_template)
@@ -203,8 +207,12 @@ def as_loaded(plan: Plan, loaded: Loaded, has_template: bool = False) -> Plan:
         notes.append(f"nothing was put on {plan.device}: the model runs on the CPU")
     elif loaded.gpu_layers < plan.gpu_layers:
         notes.append(f"only {loaded.gpu_layers} of the {plan.gpu_layers} layers asked for are on {plan.device}")
+    if loaded.flash_attention == "off" and plan.flash_attention != "off":
+        where = plan.device or "the CPU"
+        notes.append(f"flash attention is off: {where} has none for this model, and attention takes more memory and time")
     return dataclasses.replace(
         plan,
+        flash_attention=loaded.flash_attention or plan.flash_attention,
         gpu_layers=loaded.gpu_layers,
         context=loaded.context,
         draft=plan.draft if loaded.draft else None,

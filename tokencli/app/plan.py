@@ -11,10 +11,12 @@ from tokencli.app.isolation import Started, started
 from tokencli.app.partner import partner_of
 from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
-from tokencli.core import DeviceBytes, Loaded, Message, Plan, Request, Sampling
+from tokencli.core import DeviceBytes, Holder, Loaded, Message, Plan, Request, Sampling
 from tokencli.engine.client import Engine
+from tokencli.errors import DoesNotFit
 from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, without_draft
 from tokencli.plan.choose import Wishes
+from tokencli.plan.idle import fits_if_closed, if_closed
 from tokencli.plan.memory import HOST, host_weights, mapped_bytes, refused, seen_by
 from tokencli.plan.planner import Decision, Planner
 from tokencli.plan.quants import size
@@ -66,7 +68,7 @@ def _decided(
             notes.append(ESTIMATED)
         planner = chosen(planner, model, wishes, world) if machine_name else _settled(planner, model, wishes, world)
         planner = dataclasses.replace(planner, partner=partner_of(planner.target, world))
-        decision = planner.decide(wishes)
+        decision = _decision(planner, wishes, () if machine_name else world.read_holders())
         decision = dataclasses.replace(decision, why=planner.why(why, wishes) if why else None)
     target = planner.target
     missing = [each for each in (target, draft) if each and each.hub and not each.hub.fetched]
@@ -74,6 +76,18 @@ def _decided(
     decided = dataclasses.replace(decision.plan, notes=(*notes, *decision.plan.notes))
     addresses = {each.model.file: f"hf:{each.hub.repo}/{each.hub.files[0].path}" for each in missing if each.hub}
     return dataclasses.replace(decision, plan=decided), addresses
+
+
+def _decision(planner: Planner, wishes: Wishes, holders: tuple[Holder, ...]) -> Decision:
+    """With what would be gained if the programs that hold the most memory were closed. Raises DoesNotFit."""
+    try:
+        decision = planner.decide(wishes)
+    except DoesNotFit as error:
+        closing = fits_if_closed(planner, wishes, holders)
+        raise DoesNotFit(error.what, f"{error.hint}; {closing}" if closing else error.hint) from None
+    gain = if_closed(decision.plan, planner, wishes, holders)
+    noted = dataclasses.replace(decision.plan, notes=(*decision.plan.notes, gain)) if gain else decision.plan
+    return dataclasses.replace(decision, plan=noted)
 
 
 def _settled(planner: Planner, name: str, wishes: Wishes, world: World) -> Planner:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tokencli.app.find import find
 from tokencli.app.losses import with_losses
 from tokencli.app.remembered import Remembered
-from tokencli.core import Device, DryRun, Machine, Plan
+from tokencli.core import Device, DryRun, Holder, Machine, Plan, Strain
 from tokencli.engine.client import Engine
 from tokencli.errors import EngineTimeout, ModelUnavailable, UsageError
 from tokencli.listing import Variant
@@ -21,14 +21,17 @@ from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
 from tokencli.world import catalogue, energy, gguf_file, machine, settings, verdicts
 from tokencli.world.ghost import Ghosts
+from tokencli.world.holders import read_holders
 from tokencli.world.hollow import Hollows
 from tokencli.world.hub import Hub
 from tokencli.world.load import LoadMeter
 from tokencli.world.losses import LossesFile
+from tokencli.world.owner import owner
 from tokencli.world.pins import Pins
 from tokencli.world.scratch import Scratch
 from tokencli.world.sessions import Sessions, sessions_file
 from tokencli.world.states import States, states_folder
+from tokencli.world.strain import read_strain
 from tokencli.world.tuned import TunedFile
 
 NOT_A_MODEL = (None, "auto", "off", "ngram")
@@ -74,6 +77,9 @@ class World:
     find_verdicts: Callable[[], verdicts.Verdicts] = verdicts.for_this_machine
     read_machine: Callable[[list[Device]], Machine] = machine.read_machine
     start_meter: Callable[[int], LoadMeter] = LoadMeter.start
+    read_holders: Callable[[], tuple[Holder, ...]] = read_holders
+    read_strain: Callable[[int], Strain] = read_strain
+    owner: Callable[[], Mapping[str, str]] = owner
     gpus_asleep: Callable[[], bool] = machine.gpus_asleep
     backends: Callable[[], tuple[str, ...] | None] = machine.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake

@@ -23,11 +23,15 @@ from tokencli.errors import EngineCrashed, EngineTimeout, Interrupted, from_kind
 
 WORKER = (sys.executable, "-m", "tokencli.engine.worker")
 
-# No sign of life for this long is a hang: a first shader compilation can take three minutes
-# (report A7-03).
+# No sign of life for this long is a hang.
 SILENCE_SECONDS = 300.0
+# A first shader compilation took three minutes on a fast processor (report A7-03): where one may come, silence is told early
+# and allowed for this many times as long.
+QUIET_SECONDS = 5.0
+_COMPILING = 3
 # A generation asked to end does so at the next token, or after the batch of the prompt that it is at.
 END_SECONDS = 10.0
+_FIRST_TOKEN, _PROMPT = _FIRST_TOKENS = "decoding the first token", "reading the prompt"
 _GRACE_SECONDS = 1.0
 
 
@@ -39,8 +43,12 @@ class Engine:
         command: Sequence[str] = WORKER,
         environment: Mapping[str, str] | None = None,
         silence_seconds: float = SILENCE_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         self._silence = silence_seconds
+        self._quiet = quiet_seconds
+        self._may_compile = False  # shaders, with the first tokens
+        self._told_quiet = self._may_tell = False
         self._doing = "starting"
         self._request = 0
         self._asked_to_end: float | None = None
@@ -73,7 +81,7 @@ class Engine:
     @property
     def crashed_in_first_decode(self) -> bool:
         """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
-        return self._doing == "decoding the first token"
+        return self._doing == _FIRST_TOKEN
 
     @property
     def interrupted(self) -> bool:
@@ -107,6 +115,10 @@ class Engine:
         (message,) = self._ask("dry_run", timeout=timeout, plan=plan)
         return wire.dry_run(message["dry_run"])
 
+    def expect_compiling(self) -> None:
+        """Let a model's first tokens take as long as shaders may need, and tell of the silence (a Quiet event, once)."""
+        self._may_compile = True
+
     def load(self, plan: core.Plan, timeout: float | None = None, pace: Mapping[str, Any] | None = None) -> Iterator[core.Event]:
         """Load a model: Loading events, then one Loaded. Raises EngineError, DoesNotFit, BadModelFile.
 
@@ -115,7 +127,7 @@ class Engine:
         self._doing = "loading the model"
         for message in self._ask("load", timeout=timeout, plan=plan, pace=pace):
             if message["is"] == "Testing":
-                self._doing = "decoding the first token"
+                self._doing = _FIRST_TOKEN
             else:
                 yield wire.event(message)
 
@@ -124,7 +136,7 @@ class Engine:
 
         After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
         """
-        self._doing = "reading the prompt"
+        self._doing = _PROMPT
         self._interrupts = 0
         with _on_interrupt(self._interrupted):
             for message in self._ask("generate", timeout=timeout, request=request):
@@ -134,7 +146,7 @@ class Engine:
 
     def count(self, request: core.Request, timeout: float | None = None) -> int:
         """Tokens of the request's prompt. Raises EngineError, BadModelFile where the chat template fails."""
-        self._doing = "reading the prompt"
+        self._doing = _PROMPT
         (message,) = self._ask("count", timeout=timeout, request=request)
         return int(message["count"])
 
@@ -196,6 +208,7 @@ class Engine:
         self._request += 1
         self._last_sign = time.monotonic()
         self._asked_to_end = None
+        self._may_tell = do in ("load", "generate")
         self._write(wire.line(self._request, do=do, **fields))
         deadline = time.monotonic() + timeout if timeout is not None else None
         finished = False
@@ -240,10 +253,17 @@ class Engine:
                     self._give_up(f"did not finish {self._doing} in the time allowed", "give --timeout more seconds")
                 self._ask_to_end("timeout")
                 continue
-            if now - self._last_sign > self._silence:
+            compiling = self._may_compile and self._doing in _FIRST_TOKENS
+            silence = self._silence * (_COMPILING if compiling else 1)
+            if now - self._last_sign > silence:
                 hint = "try --gpu-layers 0; a very slow disk needs a second try"
-                self._give_up(f"has given no sign of life for {self._silence:g} s while {self._doing}", hint)
-            limits = [self._last_sign + self._silence, *([deadline] if deadline is not None else [])]
+                self._give_up(f"has given no sign of life for {silence:g} s while {self._doing}", hint)
+            limits = [self._last_sign + silence, *([deadline] if deadline is not None else [])]
+            if compiling and self._may_tell and not self._told_quiet:
+                if now - self._last_sign > self._quiet:
+                    self._told_quiet = True
+                    return {"id": self._request, "is": "Quiet", "seconds": self._quiet}
+                limits.append(self._last_sign + self._quiet)
             try:
                 message = self._inbox.get(timeout=min(max(0.01, min(limits) - now + 0.01), 1.0))  # an interrupt may set a limit
             except queue.Empty:

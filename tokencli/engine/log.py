@@ -4,7 +4,7 @@ import ctypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from tokencli.core import DeviceBytes, DeviceKind
 from tokencli.errors import BadModelFile, NoRoomToCompute, OutOfMemory, TokencliError
@@ -16,6 +16,7 @@ _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 WEIGHTS_OF_BLOCK = re.compile(r"load_tensors: layer +(?P<block>\d+) assigned to device (?P<device>[^,\s]+)")
 CACHE_OF_BLOCK = re.compile(r"llama_kv_cache: layer +(?P<block>\d+): dev = (?P<device>\S+)")
 _EXPERTS_OVERRIDDEN = re.compile(r"^tensor blk\.(\d+)\.ffn_\w+exps\S* .* buffer type overridden to ")
+_FLASH_ATTENTION = re.compile(r": Flash Attention (enabled|not supported)")
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _NO_MEMORY = re.compile(
     r"OutOf(?:Device|Host)Memory|out of memory|failed to allocate|unable to allocate|cannot allocate memory|bad_alloc",
@@ -78,6 +79,12 @@ def offloaded(lines: Iterable[str]) -> tuple[int, int] | None:
     """Layers on the GPU and in all, as llama.cpp says; None where it does not (no GPU in the build)."""
     found = [match for line in lines if (match := _OFFLOADED.search(line))]
     return (int(found[-1][1]), int(found[-1][2])) if found else None
+
+
+def flash_attention(lines: Iterable[str]) -> Literal["on", "off"] | None:
+    """What "auto" came to (resolve_fused_ops in llama-context.cpp); None where that was not the question."""
+    found = [match[1] for line in lines if (match := _FLASH_ATTENTION.search(line))]
+    return ("on" if found[-1] == "enabled" else "off") if found else None
 
 
 def device_bytes(lines: Iterable[str], kinds: Mapping[str, DeviceKind]) -> tuple[DeviceBytes, ...]:

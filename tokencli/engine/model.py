@@ -155,6 +155,11 @@ class LoadedModel:
         self.rollback(0)
         self.seconds = 0.0
 
+    def use_threads(self, count: int | None) -> None:
+        """Compute with so many from now on; None: as the model was opened."""
+        opening = self._opening
+        self._llama.llama_set_n_threads(self._context, count or opening.threads, count or opening.batch_threads)
+
     @property
     def length(self) -> int:
         """Tokens in the memory."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tokencli.core import DeviceBytes, DeviceKind, DryRun, Loaded, Plan, Request, Stats
@@ -19,10 +20,12 @@ from tokencli.engine.log import (
     blocks_by_device,
     blocks_without_experts,
     device_bytes,
+    flash_attention,
     load_failure,
     offloaded,
 )
 from tokencli.engine.model import LoadedModel, Opening
+from tokencli.engine.pages import give_back
 from tokencli.engine.prompt import template_name
 from tokencli.errors import EngineError, OutOfMemory, TokencliError
 
@@ -60,11 +63,13 @@ class Pair:
         start = time.perf_counter()
         log.clear()
         target = _open(llama, log, Opening.of_target(plan), progress)
+        if not plan.page_cache:
+            give_back(Path(plan.model.file))
         testing()
         target.warm_up()
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
-        places = device_bytes(log.lines, kinds)
+        places, used = device_bytes(log.lines, kinds), flash_attention(log.lines)
         notes: list[str] = []
         draft, depth, draft_places = _load_draft(llama, log, plan, target, kinds, notes)
         loaded = Loaded(
@@ -76,6 +81,7 @@ class Pair:
             draft=depth > 0,
             notes=tuple(notes),
             template=template_name(target.vocabulary),
+            flash_attention=used,
         )
         return cls(plan, target, draft, depth, loaded, _controller(plan, target, draft, depth, pace))
 
@@ -83,6 +89,11 @@ class Pair:
     def engine_seconds(self) -> tuple[float, float]:
         """Time inside llama_decode, of the target and of the draft."""
         return self.target.seconds, self.draft.seconds if self.draft else 0.0
+
+    def use_threads(self, count: int | None) -> None:
+        for model in (self.target, self.draft):
+            if model:
+                model.use_threads(count)
 
     def drafter(self, request: Request) -> Guarded:
         """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""

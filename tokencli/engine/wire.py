@@ -41,6 +41,8 @@ def event(message: Mapping[str, Any]) -> core.Event:
             return core.Loading(**fields)
         case "Prefilling":
             return core.Prefilling(**fields)
+        case "Quiet":
+            return core.Quiet(**fields)
         case "Text":
             return core.Text(**fields)
         case "Loaded":

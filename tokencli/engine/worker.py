@@ -112,6 +112,7 @@ class Worker:
         kept = reuse.kept if reuse else 0
         target.rollback(kept)
         target.sampling = wanted.sampling
+        pair.use_threads(wanted.threads)
         decoder = self._constrained(wanted, prompt)
         meter = Meter(time.perf_counter, len(tokens), kept, pair.loaded.load_seconds, start)
         reply = _reply(target.vocabulary, wanted, prompt)

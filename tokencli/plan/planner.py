@@ -28,9 +28,10 @@ from tokencli.plan.loss import without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
 from tokencli.plan.partner import Offer, Partner, offer, unpaid
-from tokencli.plan.remarks import busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
+from tokencli.plan.remarks import READ_AGAIN, busy, experts_wanted, gib, larger_gtt, partly, remarks, unplaced
 from tokencli.plan.search import Search, Setting, grade
 from tokencli.plan.settings import Settings, Tuned
+from tokencli.plan.shared import loaded_once
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, predicted
 from tokencli.plan.smaller import smaller_plans
 from tokencli.plan.speed import PROMPT, pass_seconds, predict
@@ -130,6 +131,7 @@ class Planner:
             check_speed_of(plan, self._search(plan, wishes, budgets).decode(plan, self.target.info), wishes)
         if on_device:
             plan = self._on_device(plan, budgets)
+            plan = loaded_once(plan, self.info_for(plan), budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         if plan.draft and self.draft and wishes.draft == "auto" and not (self.tuned and self.tuned.values.get("draft")):
@@ -274,7 +276,7 @@ class Planner:
         host, *_ = placed(plan, self.info_for(plan))
         if host.total > budgets.host:
             part = f"{gib(host.weights)} of weights are mapped for the CPU, of {gib(budgets.host)} of RAM that may be used now"
-            yield f"{part}: what does not stay there is read from the disk again"
+            yield f"{part}: {READ_AGAIN}"
 
     def _beyond(self, plan: Plan, budgets: Budgets) -> int:
         """Bytes by which the plan exceeds its device's budget, compute buffers not counted."""

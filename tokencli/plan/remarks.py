@@ -8,6 +8,8 @@ from tokencli.plan.choose import ALL, Wishes
 from tokencli.plan.settings import Settings, first_given
 from tokencli.plan.sizes import Budgets
 
+READ_AGAIN = "what does not stay there is read from the disk again"
+
 
 def unplaced(model: Model, machine: Machine, device: Device | None, settings: Settings, wishes: Wishes) -> Plan:
     """The plan but for what goes where: everything on the CPU."""

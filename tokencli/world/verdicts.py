@@ -1,7 +1,7 @@
 """Remembers what failed here, so that it is found out once: by build and CPU, and for GPUs by library and driver.
 
 Verdicts: that the CPU's extra buffers (repacked weights, AMX) crash at the first decode, in which mode the devices can be listed,
-and how much less than its free memory a device gave to an architecture.
+and how much less than its free memory a device gave to an architecture. And, no failure: what shaders are there for.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 NO_EXTRA_BUFFERS = "no extra buffers"
+_SHADERS = " shaders of "
 _VULKAN_DRIVERS = ("usr/share/vulkan/icd.d", "usr/local/share/vulkan/icd.d", "etc/vulkan/icd.d")
 
 
@@ -48,9 +49,16 @@ class Verdicts:
     def remember_margin(self, device: str, architecture: str, size: int) -> None:
         self._write({f"{self.gpu_key} margin {device} {architecture}": size})
 
+    def has_compiled(self, architecture: str, quant: str) -> bool:
+        """Whether such a model has answered here: what a driver compiles depends on both."""
+        return f"{self.gpu_key}{_SHADERS}{architecture} {quant}" in self._read()
+
+    def remember_compiled(self, architecture: str, quant: str) -> None:
+        self._write({f"{self.gpu_key}{_SHADERS}{architecture} {quant}": "compiled"})
+
     def forget(self) -> int:
-        """Take all verdicts back; how many there were."""
-        count = len(self._read())
+        """Take all back; how many failures there were."""
+        count = sum(_SHADERS not in key for key in self._read())
         with contextlib.suppress(OSError):
             self.file.unlink(missing_ok=True)
         return count
