@@ -19,6 +19,8 @@ from download_bench import download
 from measure import interleaved, ratio
 from quality_bench import quality
 from speculation_bench import speculation
+from throughput_bench import llama_bench
+from tune_bench import tuning
 
 from tokencli.core import Done, Message, Model, Plan, Request, Sampling, Stats
 from tokencli.engine.client import Engine
@@ -30,6 +32,8 @@ application.command()(conversation)
 application.command()(rendering)
 application.command()(download)
 application.command()(calibration)
+application.command()(llama_bench)
+application.command("tune")(tuning)
 application.command()(quality)
 
 PROMPT = "Write a long story about a lighthouse keeper and the sea."

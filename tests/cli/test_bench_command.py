@@ -52,6 +52,28 @@ def test_an_earlier_report_is_compared_with(tokencli: Tokencli, tmp_path: Path, 
     assert tokencli("bench", model, *SHORT, "--runs", "1", "--tokens", "8", "--compare", str(old), "--anyway").returncode == 0
 
 
+def test_llama_benchs_tests_are_measured_at_the_depths_asked_for(tokencli: Tokencli, model: str) -> None:
+    lengths = ("--prompt-tokens", "32", "--tokens", "8", "--threads", "1", "--context", "256", "--runs", "2")
+    found = json.loads(tokencli("bench", model, *lengths, "--depths", "100,0", "--json").stdout)
+    assert [(each["test"], each["depth"], each["tokens_per_second"]["count"]) for each in found["throughput"]] == [
+        ("pp32", 0, 2), ("tg8", 0, 2), ("pp32 @ d100", 100, 2), ("tg8 @ d100", 100, 2)
+    ]  # fmt: skip
+    usual = json.loads(tokencli("bench", model, *lengths, "--format", "json").stdout)
+    assert [each["test"] for each in usual["throughput"]] == ["pp32", "tg8"], "2048 does not fit"
+    assert json.loads(tokencli("bench", model, *lengths, "--depths", "none", "--json").stdout)["throughput"] == []
+    deep = tokencli("bench", model, *lengths, "--depths", "4000")
+    assert deep.returncode == 3
+    assert one_error_line(deep).endswith("use --context 4032")
+
+
+@pytest.mark.parametrize(("form", "has"), [("csv", ",plain,decode_tokens_per_second,"), ("md", "| decode tokens/s |")])
+def test_a_table_can_be_had_in_other_forms(tokencli: Tokencli, model: str, form: str, has: str) -> None:
+    result = tokencli("bench", model, *SHORT, "--runs", "1", "--format", form)
+    assert result.returncode == 0
+    assert has in result.stdout
+    assert "pp64" in result.stdout
+
+
 def test_a_person_sees_a_table(tokencli: Tokencli, model: str) -> None:
     result = tokencli("bench", model, *SHORT, "--runs", "1")
     assert "64 tokens of prompt, 16 of answer" in result.stdout
@@ -78,3 +100,19 @@ def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert found["interrupted"]
     assert 0 < len(found["runs"]) < 1000
+
+
+def test_drafts_are_compared_on_prompts_of_the_users_own(tokencli: Tokencli, tmp_path: Path, model: str) -> None:
+    prompts = tmp_path / "code.txt"
+    prompts.write_text("def a\n---\ndef b\n")
+    lengths = ("--tokens", "8", "--runs", "1", "--threads", "1")
+    found = json.loads(tokencli("bench", model, "--prompts", str(prompts), *lengths, "--json").stdout)
+    assert found["arms"] == ["off", "lookup"]
+    assert {each["arm"] for each in found["answers"]} >= {"off"}
+    assert [each["kind"] for each in found["advice"]] == ["code", None]
+    shown = tokencli("bench", model, "--prompts", str(prompts), *lengths)
+    assert "off, lookup on 2 prompts, answers of 8 tokens" in shown.stdout
+    assert shown.stderr == ""
+    refused = tokencli("bench", model, "--prompts", str(prompts), "--depths", "0")
+    assert refused.returncode == 2
+    assert one_error_line(refused).endswith("leave out --prompts or --depths")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny_models
+from tokencli.app.measuring import request_of
 from tokencli.app.trials import Trials
 from tokencli.app.tune import Matrix, Result, Task, Tried, forget, listed, tune
 from tokencli.app.world import World, planner_here, read_model
@@ -108,7 +109,7 @@ def test_what_was_found_is_kept_when_it_is_interrupted(tmp_path: Path, model: st
         result = stop.value
     assert result.interrupted
     assert not result.outcome.confirmed
-    assert (result.entry is not None) == bool(result.changed)
+    assert (result.entry, result.changed) == (None, {}), "one round tells nothing"
     assert workers.alive == 0
 
 
@@ -189,8 +190,29 @@ class TestTrials:
         here.measure(Meaning("CPU", {"draft": "ngram", "draft_tokens": 4}, {}), False)
         assert (len(workers.started), workers.alive) == (2, 2), "both stay"
         here.measure(Meaning("CPU", {"ubatch": 128}, {}), True)
-        here.measure(Meaning("CPU", {"ubatch": 256}, {}), False)
-        assert (len(workers.started), workers.alive) == (4, 2), "a fresh one, and never more than two"
+        assert (len(workers.started), workers.alive) == (3, 2), "a fresh one in its place"
+        for ubatch in (256, 64, 32):
+            here.measure(Meaning("CPU", {"ubatch": ubatch}, {}), False)
+        assert (len(workers.started), workers.alive) == (6, 4), "never more than four"
+
+    def test_what_was_learned_of_a_draft_is_handed_on_to_the_next_worker(self, trials: Callable[..., Trials]) -> None:
+        here, lookup = trials(Workers()), Meaning("CPU", {"draft": "ngram"}, {})
+        here.loaded(Meaning("CPU", {}, {}))
+        here.begin((request_of("why", 8),), 1.0)
+        here.measure(lookup, False)
+        first = here.pace(lookup)
+        assert first, "what adapts has learned"
+        here.measure(lookup, True)
+        second = here.pace(lookup)
+        assert second
+        assert second["rounds"] > first["rounds"], "and goes on in a new process"
+
+    def test_threads_for_prompts_that_are_those_for_all_need_no_load(self, trials: Callable[..., Trials]) -> None:
+        workers = Workers()
+        here = trials(workers)
+        here.measure(Meaning("CPU", {}, {}), False)
+        here.measure(Meaning("CPU", {"batch_threads": 1}, {}), False)
+        assert len(workers.started) == 1
 
 
 def test_an_interruption_in_a_load_ends_it_all(tmp_path: Path, model: str) -> None:

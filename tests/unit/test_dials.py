@@ -79,6 +79,14 @@ def test_buffers_that_crash_are_not_tried() -> None:
     assert "extra_buffers" not in values(dataclasses.replace(ON_CPU, extra_buffers=False))
 
 
+def test_weights_are_read_whole_where_the_memory_holds_them_twice() -> None:
+    assert values(ON_CPU)["load_mode"] == ("auto", "none")
+    assert values(dataclasses.replace(ON_CPU, load_mode="none"))["load_mode"] == ("none", "mmap")
+    large = dataclasses.replace(ON_CPU, model=dataclasses.replace(ON_CPU.model, bytes=9 << 30))
+    assert "load_mode" not in values(large)
+    assert changed(ON_CPU, load_mode="none").settings == {"load_mode": "none"}
+
+
 def test_a_micro_batch_is_no_larger_than_the_batch_or_the_context() -> None:
     assert values(ON_CPU)["ubatch"] == (512, 128, 256)
     assert values(dataclasses.replace(ON_CPU, context=200, ubatch=200))["ubatch"] == (200, 128)

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.test_app import PLAN
 from tests.unit.test_tuned_file import ENTRY
 from tokencli.app.calibrating import Learned
-from tokencli.app.tune import Matrix, Result, Task, Tried
+from tokencli.app.tune import Matrix, Result, Spent, Task, Tried
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.tune import budget_seconds
 from tokencli.cli.tune_view import TuneView, list_json, list_lines, matrix_lines, result_json, result_lines
@@ -80,7 +80,8 @@ def test_the_matrix_is_the_values_and_the_time() -> None:
 def test_a_result_says_what_changed_how_much_and_what_mattered() -> None:
     assert result_lines(RESULT, "tuned.toml") == [
         "target: 1.40 times as fast (1.30 to 1.60), faster than the plan: threads 1",
-        "  before 0.700 s (0.600 to 0.800), after 0.500 s (0.450 to 0.550)",
+        f"  before {40 * '#'} 0.700 s (0.600 to 0.800)",
+        f"  after  {29 * '#' + 11 * ' '} 0.500 s (0.450 to 0.550)",
         "  mattered: threads 1: 1.40 (1.30 to 1.60)",
         "  failed: draft ngram:8: it hung",
         "  40 trials in 80 s",
@@ -101,6 +102,32 @@ def test_what_was_not_confirmed_is_not_remembered_unless_it_was_broken_off() -> 
     cut = result_lines(dataclasses.replace(unsure, interrupted=True, entry=ENTRY), "f")
     assert cut[0] == "target: looks best, not confirmed in the time: threads 1"
     assert cut[-2].endswith(", interrupted")
+
+
+def test_bandwidth_and_energy_are_told_where_they_are_known() -> None:
+    spent = {"spent_before": Spent(0.5, 2.0, "the battery's drain"), "spent_after": Spent(0.7, 1.5, "the battery's drain")}
+    lines = result_lines(dataclasses.replace(RESULT, **spent), "f")
+    assert "  share of the measured bandwidth: 0.50, then 0.70" in lines
+    assert "  joules per token, by the battery's drain: 2.00, then 1.50" in lines
+    unchanged = result_lines(dataclasses.replace(RESULT, changed={}, **spent), "f")
+    assert "  share of the measured bandwidth: 0.50" in unchanged
+    assert not any("joules" in line or "share of" in line for line in result_lines(RESULT, "f"))
+    found = json.loads(result_json(dataclasses.replace(RESULT, **spent), "f"))
+    assert (found["spent_before"]["bandwidth_share"], found["spent_after"]["joules_per_token"]) == (0.5, 1.5)
+
+
+def test_few_pairs_are_told_without_an_interval() -> None:
+    few = dataclasses.replace(OUTCOME, mattered=(Gain("threads", 1, Ratio(1.42, 1.42, 1.42, 1)),))
+    assert "  mattered: threads 1: 1.42 in 1 pair" in result_lines(dataclasses.replace(RESULT, outcome=few), "f")
+
+
+def test_what_was_broken_off_too_early_is_not_remembered_and_that_is_said() -> None:
+    early = dataclasses.replace(OUTCOME, best=START, gain=None, confirmed=False, mattered=(), failures=())
+    lines = result_lines(dataclasses.replace(RESULT, changed={}, outcome=early, entry=None, interrupted=True), "f")
+    assert lines[0].startswith(
+        "target: interrupted before several rounds had told anything from the plan, so nothing is remembered"
+    )
+    assert not any("remembered in" in line for line in lines)
 
 
 def test_another_text_and_a_draft_judged_by_our_sentences_are_said() -> None:

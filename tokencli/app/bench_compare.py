@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Verdict = Literal["faster", "slower", "indistinguishable", "too few to tell"]
 LESS_IS_BETTER = ("ttft_seconds", "itl_ms_p50", "itl_ms_p90", "itl_ms_p99")
 MORE_IS_BETTER = ("prefill_tokens_per_second", "decode_tokens_per_second")
-_FEWEST = 5  # answers, for an interval that holds the median with 90 %
+PASSES = "plain"  # the arm of llama-bench's tests: passes without a draft
 ANYWAY = "--anyway compares them nevertheless"
 
 
@@ -58,6 +58,7 @@ def _parsed(file: str, report: dict[str, Any]) -> Earlier:
         for name, found in by_name.items()
         if found is not None and name in (*LESS_IS_BETTER, *MORE_IS_BETTER)
     }
+    figures |= {(PASSES, each["test"]): Interval(**each["tokens_per_second"]) for each in report.get("throughput", [])}
     lengths = int(report["prompt_tokens"]), int(report["tokens"])
     return Earlier(file, str(report["computer"]), int(report["plan"]["model"]["bytes"]), *lengths, figures)
 
@@ -79,8 +80,9 @@ def changes(report: "Report", earlier: Earlier) -> list[Change]:
     from tokencli.app.bench import FIGURES
 
     found = []
+    passes = {str(test): speed for test, speed in report.throughput.items()}
     for (arm, figure), then in earlier.figures.items():
-        now = report.figure(arm, FIGURES[figure])
+        now = report.figure(arm, FIGURES[figure]) if figure in FIGURES else passes.get(figure)
         if now:
             found.append(Change(arm, figure, then, now, _verdict(figure, then, now)))
     return found
@@ -88,7 +90,7 @@ def changes(report: "Report", earlier: Earlier) -> list[Change]:
 
 def _verdict(figure: str, then: Interval, now: Interval) -> Verdict:
     """Two runs share no pairs: they are told apart only where their intervals do not touch."""
-    if min(then.count, now.count) < _FEWEST:
+    if not (then.holds and now.holds):
         return "too few to tell"
     if now.low <= then.high and then.low <= now.high:
         return "indistinguishable"

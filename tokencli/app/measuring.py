@@ -3,11 +3,13 @@
 import bisect
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tokencli.core import Done, Message, Request, Sampling, Stats, Text
 from tokencli.engine.client import Engine
 from tokencli.errors import Interrupted
+from tokencli.world.energy import Meter
 
 _SUBJECTS = ("The keeper", "A young sailor", "My neighbour", "The teacher", "One of the farmers", "The captain", "Her brother")
 _VERBS = ("mends", "counts", "paints", "remembers", "carries", "sells", "looks for", "writes about", "draws")
@@ -27,11 +29,20 @@ _FILLERS = (" a", " the", ".", ",", " 1", "\n", "a")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer as it was measured; `late` where it was cut by the time allowed, so that its figures do not count."""
+    """One answer as it was measured; `late` where it was cut by the time allowed, so that its figures do not count. `pace`: what
+    was learned of the draft. `joules` from the first token to the last, None where nobody measured or nothing tells.
+    """
 
     stats: Stats
     text: str
     late: bool
+    pace: Mapping[str, Any] | None = None
+    joules: float | None = None
+
+
+def per_token(joules: float | None, stats: Stats) -> float | None:
+    """Joules over the tokens after the first."""
+    return joules / (stats.tokens - 1) if joules is not None and stats.tokens > 1 else None
 
 
 def prose(words: int) -> list[str]:
@@ -67,10 +78,15 @@ def counted(engine: Engine) -> Callable[[str], int]:
     return lambda text: engine.count(request_of(text, 1))
 
 
-def timed(engine: Engine, request: Request, timeout: float | None = None) -> Answer:
-    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit; Interrupted where Ctrl-C came."""
+def timed(engine: Engine, request: Request, timeout: float | None = None, meter: Meter | None = None) -> Answer:
+    """One answer, nothing kept of the last one's memory. Raises EngineError, DoesNotFit; Interrupted where Ctrl-C came.
+
+    `meter`: is shown the time from the first token to the last.
+    """
     text, done = "", None
     for event in engine.generate(request, timeout):
+        if meter and isinstance(event, Text | Done):
+            meter.sample(last=isinstance(event, Done))
         if isinstance(event, Text):
             text += event.text
         elif isinstance(event, Done):
@@ -78,4 +94,4 @@ def timed(engine: Engine, request: Request, timeout: float | None = None) -> Ans
     if engine.interrupted:
         raise Interrupted("interrupted")
     assert done, "an answer ends with Done"
-    return Answer(done.stats, text, done.finish_reason == "timeout")
+    return Answer(done.stats, text, done.finish_reason == "timeout", done.pace, meter.joules() if meter else None)

@@ -21,9 +21,17 @@ def known_pace(plan: Plan, world: World) -> Mapping[str, Any] | None:
 def keeping_pace(events: Iterable[Event], plan: Plan, world: World) -> Iterator[Event]:
     """The events of an answer as they come; what its Done tells is kept."""
     for event in events:
-        if isinstance(event, Done) and event.pace is not None and (key := _key(plan, world)):
-            _paces(world).keep(key, event.pace)
+        if isinstance(event, Done) and event.pace is not None:
+            keep_pace(plan, world, event.pace)
         yield event
+
+
+def keep_pace(plan: Plan, world: World, pace: Mapping[str, Any]) -> bool:
+    """Whether there is something that it can be kept for."""
+    key = _key(plan, world)
+    if key:
+        _paces(world).keep(key, pace)
+    return key is not None
 
 
 def _paces(world: World) -> Paces:

@@ -1,15 +1,16 @@
 """One trial of `tune`: a choice of settings planned, loaded in a worker of its own, and its answers timed. Prints nothing.
 
-Two workers stay where the memory holds both, so that neighbours in a race need no new load; a draft's depth needs none at all.
+Some workers stay where the memory holds them, so that a race's later rounds need no new load; a draft's depth needs none at all.
+What was learned of a draft is handed on to the next worker that holds the same, as it is from run to run.
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from tokencli.app.measuring import Answer, timed
+from tokencli.app.measuring import Answer, per_token, timed
 from tokencli.app.world import World
 from tokencli.core import Loaded, Plan, Request, Stats
 from tokencli.engine.client import Engine
@@ -19,11 +20,14 @@ from tokencli.plan.planner import Planner
 from tokencli.plan.settings import Tuned
 from tokencli.tune.dials import DEEPEST, Meaning
 from tokencli.tune.search import TrialFailed
+from tokencli.world.energy import Meter
 
 Goal = Literal["decode", "ttft", "turn"]
 _Key = tuple[str, tuple[str | None, ...] | None, tuple[tuple[str, str], ...]]  # what needs a load of its own
 _SLOWEST = 8.0  # times the start: a hang, or nothing to wait for
-_SLACK = 0.9  # of the memory: two workers may take so much of what is free
+_SLACK = 0.9  # of the memory: one worker more may take so much of what is free
+_TO_LEARN = 64  # tokens in which a draft's controller has found its depth
+_MOST_WORKERS = 4  # that stay: a race of more values than that is rare
 
 
 def _turn(stats: Stats) -> float | None:
@@ -37,6 +41,14 @@ COSTS: dict[Goal, Callable[[Stats], float | None]] = {
     "ttft": lambda stats: stats.ttft_seconds,
     "turn": _turn,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer, and the joules per token after the first; None where nothing tells."""
+
+    stats: Stats
+    joules_per_token: float | None
 
 
 @dataclass(slots=True)
@@ -63,6 +75,9 @@ class Trials:
     longest: float | None = None  # seconds of the start's load and answers, the limit of others
     load_seconds: float | None = None
     least_seconds: float = 20.0  # that a load or an answer is given
+    paces: dict[_Key, Mapping[str, Any]] = field(default_factory=dict)
+    told: dict[_Key, list[Told]] = field(default_factory=dict)  # of the choices' answers, with the limit of their draft
+    deepest: int = DEEPEST  # that a draft is loaded for, which each request bounds; a plan's own depth where that is more
     _running: list[_Running] = field(default_factory=list)
     _texts: str | None = None
 
@@ -85,6 +100,27 @@ class Trials:
         except (EngineError, DoesNotFit) as error:
             self._drop(plan, meaning.environment)
             raise TrialFailed(error.what) from None
+
+    def answer(self, meaning: Meaning, drafts: bool, request: Request) -> Answer:
+        """One answer by a choice that has a draft, or by the same without asking it. Raises TrialFailed; Interrupted."""
+        plan = self.plan(meaning)
+        try:
+            running = self._held(plan, meaning.environment, False)
+            if drafts and not running.loaded.draft:
+                raise TrialFailed("; ".join(running.loaded.notes) or "there is no draft")
+            return self._answer(running, plan if drafts else dataclasses.replace(plan, draft=None), request)
+        except (EngineError, DoesNotFit) as error:
+            self._drop(plan, meaning.environment)
+            raise TrialFailed(error.what) from None
+
+    def pace(self, meaning: Meaning) -> Mapping[str, Any] | None:
+        """What was learned of a choice's draft."""
+        return self.paces.get(_key(self.plan(meaning), meaning.environment))
+
+    def told_of(self, meaning: Meaning) -> list[Told]:
+        """All that a choice's answers told."""
+        plan = self.plan(meaning)
+        return self.told.get(_with_depth(plan, _key(plan, meaning.environment)), [])
 
     def begin(self, requests: tuple[Request, ...], longest: float) -> None:
         """What is measured from now on; the texts of what runs already, the start, are what others are compared with."""
@@ -122,7 +158,7 @@ class Trials:
         engine = self.world.engine({**self.environment, **environment})
         try:
             limit = None if self.load_seconds is None else max(_SLOWEST * self.load_seconds, self.least_seconds)
-            *_, loaded = engine.load(_deepest(plan), limit)
+            *_, loaded = engine.load(self._as_loaded(plan), limit, self.paces.get(key))
         except BaseException:
             engine.close()
             raise
@@ -131,9 +167,24 @@ class Trials:
             self.load_seconds = loaded.load_seconds
         return _Running(engine, plan, key, loaded)
 
+    def _as_loaded(self, plan: Plan) -> Plan:
+        if plan.draft is None:
+            return plan
+        depth = max(self.deepest, plan.draft.max_tokens)
+        return dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, max_tokens=depth))
+
     def _warmed_up(self, running: _Running, plan: Plan) -> None:
-        """All answers once, before any counts: shaders are compiled (report A7-03), and the texts are compared."""
-        texts = [self._answer(running, plan, request).text for request in self.requests]
+        """All answers once, before any counts: shaders are compiled (report A7-03), and the texts are compared. A draft whose
+        depth adapts and that nothing is known of learns for some tokens more: a run begins with what the last one learned.
+        """
+        learns = plan.draft is not None and plan.draft.adaptive and running.key not in self.paces
+        answers = [self._answer(running, plan, request) for request in self.requests]
+        texts = [each.text for each in answers]
+        tokens = once = sum(each.stats.tokens for each in answers)
+        while learns and once and tokens < _TO_LEARN:
+            tokens += once
+            for request in self.requests:
+                self._answer(running, plan, request)
         found = hashlib.sha256("\0".join(texts).encode()).hexdigest()
         self._texts = self._texts or found
         self.drifted[running.key] = found != self._texts
@@ -144,7 +195,7 @@ class Trials:
 
     def _holds_another(self) -> bool:
         """Whether the memory that is free now holds one more worker like the largest of those that run."""
-        if len(self._running) > 1:
+        if len(self._running) >= _MOST_WORKERS:
             return False
         machine = self.world.read_machine(self._running[0].engine.devices())
         free = {each.id: each.free_bytes for each in machine.devices} | {"CPU": machine.ram_available_bytes}
@@ -152,7 +203,11 @@ class Trials:
         return all(place.total < _SLACK * free.get(place.id, 0) for place in places)
 
     def _timed(self, running: _Running, plan: Plan) -> float:
-        costs = [COSTS[self.goal](self._answer(running, plan, request).stats) for request in self.requests]
+        answers = [self._answer(running, plan, request) for request in self.requests]
+        self.told.setdefault(_with_depth(plan, running.key), []).extend(
+            Told(each.stats, per_token(each.joules, each.stats)) for each in answers
+        )
+        costs = [COSTS[self.goal](each.stats) for each in answers]
         found = [cost for cost in costs if cost is not None]
         if len(found) < len(costs):
             raise TrialFailed("the answer was too short to measure")
@@ -160,7 +215,10 @@ class Trials:
 
     def _answer(self, running: _Running, plan: Plan, request: Request) -> Answer:
         limit = None if self.longest is None else max(_SLOWEST * self.longest, self.least_seconds)
-        answer = timed(running.engine, dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0), limit)
+        wanted = dataclasses.replace(request, max_draft=plan.draft.max_tokens if plan.draft else 0)
+        answer = timed(running.engine, wanted, limit, Meter(self.world.energy_sensors(), self.world.now))
+        if answer.pace is not None:
+            self.paces[running.key] = answer.pace
         if answer.late:
             raise TrialFailed(f"an answer took more than {limit:.0f} s")
         return answer
@@ -172,14 +230,14 @@ class Trials:
             each.engine.close()
 
 
-def _deepest(plan: Plan) -> Plan:
-    """The plan as it is loaded: deep enough for any depth that is tried, which each request bounds."""
-    if plan.draft is None:
-        return plan
-    return dataclasses.replace(plan, draft=dataclasses.replace(plan.draft, max_tokens=max(DEEPEST, plan.draft.max_tokens)))
+def _with_depth(plan: Plan, key: _Key) -> _Key:
+    return (*key[:2], (*key[2], ("draft", str(plan.draft.max_tokens if plan.draft else 0))))
 
 
 def _key(plan: Plan, environment: Mapping[str, str]) -> _Key:
     draft = (plan.draft.kind, plan.draft.file, plan.draft.device) if plan.draft else None
-    bare = dataclasses.replace(plan, draft=None, devices=(), origins={}, notes=(), predicted=type(plan.predicted)())
+    batch_threads = None if plan.batch_threads == plan.threads else plan.batch_threads
+    bare = dataclasses.replace(
+        plan, batch_threads=batch_threads, draft=None, devices=(), origins={}, notes=(), predicted=type(plan.predicted)()
+    )
     return repr(bare), draft, tuple(sorted(environment.items()))

@@ -6,7 +6,8 @@ Prints nothing. The search itself is pure (tune/search.py); trials run in worker
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Generator, Iterator
+import statistics
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tokencli.app.calibrating import Learned, Own, calibrate
 from tokencli.app.fetch import at_hand
 from tokencli.app.isolation import MODES, started
 from tokencli.app.measuring import counted, request_of, text_of, timed
+from tokencli.app.prompts import read_prompts
 from tokencli.app.remembered import identity_of, this_computer
 from tokencli.app.trials import COSTS, Goal, Trials
 from tokencli.app.world import World, planner_here, read_model
@@ -23,10 +25,13 @@ from tokencli.engine.client import Engine
 from tokencli.errors import EngineError, Interrupted, ModelUnavailable, NotSaved, TokencliError, UsageError
 from tokencli.plan.choose import Wishes, is_software
 from tokencli.plan.planner import Planner
+from tokencli.plan.settings import Tuned
+from tokencli.plan.share import bandwidth_share
 from tokencli.plan.sizes import ModelFile
 from tokencli.tune.dials import Allowed, Meaning, dials, meaning
 from tokencli.tune.search import Choice, Dial, Outcome, Search, Trial, TrialFailed
 from tokencli.world import settings, tuned
+from tokencli.world.machine import remembered_bandwidth
 from tokencli.world.tuned import Entry
 
 _SHORTEST_ANSWER, _LONGEST_ANSWER = 16, 128
@@ -38,7 +43,9 @@ _LEAST_TO_CALIBRATE = 30.0  # seconds of a budget: beside a shorter one it would
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One `tune`. `prompts`: the user's own, a file or a folder of them; `loss`: also try what changes answers."""
+    """One `tune`. `prompts`: the user's own, a file or a folder of them; `loss`: also try what changes answers; `begin`: settings
+    to start from in place of the planner's own.
+    """
 
     model: str
     wishes: Wishes = field(default_factory=Wishes)
@@ -47,6 +54,7 @@ class Task:
     prompts: Path | None = None
     loss: bool = False
     dry_run: bool = False
+    begin: Tuned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +77,18 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Medians over a choice's answers: share of the measured bandwidth, joules per token and what told them. None: unknown."""
+
+    bandwidth_share: float | None = None
+    joules_per_token: float | None = None
+    energy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """`before` and `after` are the plans; `outcome` what was measured; `entry` what is remembered: what was confirmed, and
-    the best so far where the user broke it off.
+    where the user broke it off what several rounds told apart by then.
     """
 
     task: Task
@@ -84,6 +101,8 @@ class Result:
     drifted: bool = False
     interrupted: bool = False
     calibrations: tuple[Learned, ...] = ()
+    spent_before: Spent = Spent()
+    spent_after: Spent = Spent()
 
 
 Steps = Generator[Event | Matrix | Tried, None, Result]
@@ -98,7 +117,7 @@ def tune(task: Task, world: World) -> Steps:
     with begun.engine as engine:  # plans, and holds no model
         extra_buffers = not world.find_verdicts().extra_buffers_crash()
         planner = planner_here(engine, target, draft, extra_buffers, None, world, begun.meter)
-        before = planner.plan(task.wishes)
+        before = dataclasses.replace(planner, tuned=task.begin).plan(task.wishes)
         yield from (Note(note) for note in before.notes)
         found, start = dials(before, planner.machine, _allowed(task, planner))
         matrix = Matrix(before, found, start, task.budget)
@@ -111,6 +130,13 @@ def tune(task: Task, world: World) -> Steps:
             return (yield from _calibrated(result, trials))
         finally:
             trials.close()
+
+
+def meant(task: Task, matrix: Matrix, choice: Choice) -> Meaning:
+    """A choice as the planner and the worker take it, with what the start itself has of its own."""
+    found = meaning(choice, matrix.start, matrix.plan.device or "CPU")
+    begun = dict(task.begin.values) if task.begin else {}
+    return dataclasses.replace(found, settings={**begun, **found.settings})
 
 
 def forget(model: str, world: World) -> int:
@@ -175,8 +201,7 @@ def _allowed(task: Task, planner: Planner) -> Allowed:
 
 def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Steps:
     world, before, start = trials.world, matrix.plan, matrix.start
-    place = before.device or "CPU"
-    engine = trials.loaded(meaning(start, start, place))
+    engine = trials.loaded(meant(task, matrix, start))
     requests = _own_requests(task, engine, before) if task.prompts else None
     requests, cost = _sized(requests, task, engine, before)
     trials.begin(requests, cost)
@@ -185,7 +210,7 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
     search = Search(
         matrix.dials,
         start,
-        lambda choice, fresh: trials.measure(meaning(choice, start, place), fresh),
+        lambda choice, fresh: trials.measure(meant(task, matrix, choice), fresh),
         world.now,
         task.budget,
     )
@@ -196,11 +221,12 @@ def _tuned(task: Task, target: ModelFile, trials: Trials, matrix: Matrix) -> Ste
         interrupted = True
     except TrialFailed as failure:
         raise EngineError(f"{task.model} cannot be tuned: {failure}", "tokencli run shows what fails") from None
-    return _result(task, target, trials, matrix, search.outcome(), interrupted)
+    outcome = search.outcome().broken_off() if interrupted else search.outcome()
+    return _result(task, target, trials, matrix, outcome, interrupted)
 
 
 def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outcome: Outcome, interrupted: bool) -> Result:
-    best = meaning(outcome.best, matrix.start, matrix.plan.device or "CPU")
+    best = meant(task, matrix, outcome.best)
     entry = None
     if outcome.confirmed or (interrupted and outcome.best != matrix.start):
         entry = _entry(task, target, trials, outcome, best)
@@ -218,6 +244,21 @@ def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outco
         entry=entry,
         drifted=trials.has_drifted(best),
         interrupted=interrupted,
+        spent_before=_spent(trials, meant(task, matrix, matrix.start)),
+        spent_after=_spent(trials, best),
+    )
+
+
+def _spent(trials: Trials, choice: Meaning) -> Spent:
+    told, plan, world = trials.told_of(choice), trials.plan(choice), trials.world
+    bandwidth = remembered_bandwidth(trials.planner.machine, world.cache)
+    info = trials.planner.target.info
+    shares = [share for each in told if (share := bandwidth_share(plan, info, each.stats, bandwidth)) is not None]
+    joules = [each.joules_per_token for each in told if each.joules_per_token is not None]
+    return Spent(
+        bandwidth_share=statistics.median(shares) if shares else None,
+        joules_per_token=statistics.median(joules) if joules else None,
+        energy=next((each.source for each in world.energy_sensors()), None) if joules else None,
     )
 
 
@@ -246,21 +287,12 @@ def _entry(task: Task, target: ModelFile, trials: Trials, outcome: Outcome, best
 def _own_requests(task: Task, engine: Engine, plan: Plan) -> tuple[Request, ...]:
     """From the user's prompts, those that fit. Raises UsageError where none can be used."""
     assert task.prompts
-    texts = list(_texts(task.prompts))
+    texts = [each.text for each in read_prompts(task.prompts)]
     fitting = [text for text in texts if counted(engine)(text) + _LONGEST_ANSWER <= plan.context]
     if not fitting:
         raise UsageError(f"no prompt of {task.prompts} fits into a context of {plan.context}", "use a larger --context")
     step = max(len(fitting) // _MOST_PROMPTS, 1)
     return tuple(request_of(text, _SHORTEST_ANSWER) for text in fitting[::step][:_MOST_PROMPTS])
-
-
-def _texts(prompts: Path) -> Iterator[str]:
-    try:
-        files = sorted(each for each in prompts.iterdir() if each.is_file()) if prompts.is_dir() else [prompts]
-        texts = [each.read_text("utf-8", "replace") for each in files]
-    except OSError as error:
-        raise UsageError(f"the prompts {prompts} cannot be read: {error.strerror}", "check the path") from None
-    yield from (text for text in texts if text.strip())
 
 
 def _sized(requests: tuple[Request, ...] | None, task: Task, engine: Engine, plan: Plan) -> tuple[tuple[Request, ...], float]:

@@ -20,7 +20,7 @@ from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
-from tokencli.world import catalogue, gguf_file, settings, verdicts
+from tokencli.world import catalogue, energy, gguf_file, settings, verdicts
 from tokencli.world import machine as machines
 from tokencli.world.calibrated import CalibrationFile
 from tokencli.world.ghost import Ghosts
@@ -87,6 +87,7 @@ class World:
     backends: Callable[[], tuple[str, ...] | None] = machines.backends
     probe_seconds: float = 60.0  # for listing devices and a dry run: a sleeping card takes some to wake
     now: Callable[[], float] = time.monotonic
+    energy_sensors: Callable[[], tuple[energy.Sensor, ...]] = energy.sensors
     open_sessions: Callable[[], Sessions] = lambda: Sessions.open(sessions_file())
     open_states: Callable[[], States] = lambda: States(states_folder())
     data: Path = field(default_factory=catalogue.data_folder)

@@ -9,13 +9,16 @@ from typing import Any
 from tokencli.app.calibrated import CALIBRATION
 from tokencli.app.calibrating import Learned
 from tokencli.app.tune import Matrix, Result, Tried
-from tokencli.cli.bench import verdict
+from tokencli.cli.bench_view import verdict
 from tokencli.cli.terminal import Terminal
 from tokencli.cli.views import Aside, Progress, one_line, plan_json
 from tokencli.core import Calibration
 from tokencli.tune.intervals import Interval, Ratio
+from tokencli.tune.search import Outcome
 from tokencli.world.calibrated import Calibrated
 from tokencli.world.tuned import Entry
+
+_BAR = 40
 
 
 class TuneView:
@@ -84,16 +87,16 @@ def result_lines(result: Result, file: str) -> list[str]:
         return matrix_lines(result.matrix)
     name = result.before.model.name
     if not result.changed:
-        said = "nothing tried is distinguishable from the plan" if outcome.confirmed else "nothing was found in the time"
-        lines = [f"{name}: {said}: it stays as it is"]
+        lines = [f"{name}: {_nothing(result, outcome)}: it stays as it is"]
     elif outcome.gain:
-        gain = f"{outcome.gain.median:.2f} times as fast ({_span(outcome.gain)})"
+        gain = f"{outcome.gain.median:.2f} times as fast ({_span(outcome.gain)})"  # of a duel: there are enough pairs
         lines = [f"{name}: {gain}, {verdict(outcome.gain.low, outcome.gain.high)} than the plan: {changes(result.changed)}"]
-        lines += [f"  before {_seconds(outcome.before)}, after {_seconds(outcome.after)}"]
+        lines += _chart(outcome.before, outcome.after)
     else:
         more = "" if result.interrupted else ", so nothing is remembered: a longer --budget will tell"
         lines = [f"{name}: looks best, not confirmed in the time{more}: {changes(result.changed)}"]
-    lines += [f"  mattered: {each.dial} {each.value}: {each.ratio.median:.2f} ({_span(each.ratio)})" for each in outcome.mattered]
+    lines += [f"  mattered: {each.dial} {each.value}: {_times(each.ratio)}" for each in outcome.mattered]
+    lines += _spent_lines(result)
     lines += [f"  failed: {each.dial} {each.value}: {one_line(each.why)}" for each in outcome.failures]
     if result.drifted:
         lines.append("  greedy answers differ from those of the plan: other sums in the last bits, or a fault of a device")
@@ -138,11 +141,13 @@ def result_json(result: Result, file: str) -> str:
         "interrupted": result.interrupted,
         "saved": file if result.entry else None,
         "calibrations": [dataclasses.asdict(each) for each in result.calibrations],
+        "spent_before": dataclasses.asdict(result.spent_before),
+        "spent_after": dataclasses.asdict(result.spent_after),
         "outcome": None,
     }
     if outcome:
         fields = dataclasses.asdict(outcome)
-        value["outcome"] = {key: each for key, each in fields.items() if key != "best"}
+        value["outcome"] = {key: each for key, each in fields.items() if key not in ("best", "told")}
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -178,9 +183,46 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
-def _span(found: Ratio | Interval) -> str:
-    return f"{found.low:.2f} to {found.high:.2f}"
+def _chart(before: Interval | None, after: Interval | None) -> list[str]:
+    """A bar each, as long as it takes. Of plain characters, so that it needs no terminal and no colours."""
+    found = [(name, each) for name, each in (("before", before), ("after", after)) if each]
+    longest = max((each.median for _, each in found), default=0.0)
+    bars = ((name, each, "#" * max(round(_BAR * each.median / longest), 1)) for name, each in found if longest)
+    return [f"  {name:<7}{bar:<{_BAR}} {_seconds(each)}" for name, each, bar in bars]
+
+
+def _spent_lines(result: Result) -> list[str]:
+    """What is known of the memory and the energy; one value where nothing was changed."""
+    spent = (result.spent_before, result.spent_after) if result.changed else (result.spent_before,)
+    shares, joules = [each.bandwidth_share for each in spent], [each.joules_per_token for each in spent]
+    lines = []
+    if None not in shares:
+        lines.append(f"  share of the measured bandwidth: {', then '.join(f'{each:.2f}' for each in shares)}")
+    if None not in joules:
+        lines.append(f"  joules per token, by {spent[0].energy}: {', then '.join(f'{each:.2f}' for each in joules)}")
+    return lines
+
+
+def _nothing(result: Result, outcome: Outcome) -> str:
+    if outcome.confirmed:
+        return "nothing tried is distinguishable from the plan"
+    if result.interrupted:
+        return "interrupted before several rounds had told anything from the plan, so nothing is remembered"
+    return "nothing was found in the time"
+
+
+def _times(gain: Ratio) -> str:
+    """With the interval where there are enough pairs for one."""
+    return (
+        f"{gain.median:.2f} ({_span(gain)})" if gain.holds else f"{gain.median:.2f} in {gain.pairs} pair{'s' * (gain.pairs > 1)}"
+    )
+
+
+def _span(found: Ratio | Interval, digits: int = 2) -> str:
+    return f"{found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def _seconds(found: Interval | None) -> str:
-    return f"{found.median:.3f} s ({found.low:.3f} to {found.high:.3f})" if found else "-"
+    if found is None:
+        return "-"
+    return f"{found.median:.3f} s ({_span(found, 3)})" if found.holds else f"{found.median:.3f} s"

@@ -150,6 +150,12 @@ class Engine:
         (message,) = self._ask("count", timeout=timeout, request=request)
         return int(message["count"])
 
+    def throughput(self, tokens: int, depth: int, *, at_once: bool) -> float:
+        """Seconds that `tokens` random tokens take behind `depth` others, read at once or one by one. Raises EngineError."""
+        self._doing = "reading random tokens"
+        *_, message = self._ask("throughput", tokens=tokens, depth=depth, at_once=at_once)
+        return float(message["seconds"])
+
     def score(
         self, text: str, length: int, most: int, keep: Path | None = None, against: Path | None = None
     ) -> Iterator[core.Event]:

@@ -1,9 +1,9 @@
 """What goes through the pipe between client and worker: one JSON object a line, every one with a request id.
 
-Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "count" | "score" |
+Client to worker: {"id", "do": "devices" | "tensor_limit" | "dry_run" | "load" | "generate" | "count" | "score" | "throughput" |
 "save_state" | "load_state" | "cancel"} and what it needs. Worker to client: {"id", "is", ...}, where `is` is the name of an event
-in core.py, or "Devices", "Limit", "Sizes", "Count", "Testing" (the weights are in, the first decode comes) or "Error"; those in
-LAST end their request. Text and numbers only, never logits.
+in core.py, or "Devices", "Limit", "Sizes", "Count", "Seconds", "Testing" (the weights are in, the first decode comes) or "Error";
+those in LAST end their request. Text and numbers only, never logits.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from tokencli import core
 
 _quoted = json.encoder.encode_basestring_ascii
 
-LAST = frozenset({"Devices", "Limit", "Sizes", "Count", "Loaded", "Done", "Error"})
+LAST = frozenset({"Devices", "Limit", "Sizes", "Count", "Seconds", "Loaded", "Done", "Error"})
 
 
 def line(request: int, /, **fields: Any) -> bytes:

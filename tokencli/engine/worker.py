@@ -32,6 +32,7 @@ from tokencli.engine.model import LoadedModel
 from tokencli.engine.pair import Pair, dry_run
 from tokencli.engine.prompt import CLOSE_THINKING, Prompt, make_prompt
 from tokencli.engine.score import Rows, chunks_of, scored
+from tokencli.engine.throughput import throughput
 from tokencli.engine.vocabulary import NativeVocabulary
 from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError, UsageError
 
@@ -65,6 +66,8 @@ class Worker:
                 self._generate(request, wire.request(message["request"]))
             case "count":
                 self._count(request, wire.request(message["request"]))
+            case "throughput":
+                self._throughput(request, message["tokens"], message["depth"], message["at_once"])
             case "score":
                 self._score(request, message)
             case "save_state" | "load_state":
@@ -99,9 +102,9 @@ class Worker:
         return progress
 
     def _generate(self, request: int, wanted: Request) -> None:
-        if self._pair is None:
-            raise EngineError("no model is loaded", "load one first")
-        pair, target = self._pair, self._pair.target
+        target = self._target
+        assert self._pair
+        pair = self._pair
         start = time.perf_counter()
         prompt = make_prompt(target.vocabulary, wanted, settle=wanted.reuse and target.needs_checkpoints)
         tokens, reuse = _reused(target, prompt.tokens) if wanted.reuse else (prompt.tokens, None)
@@ -137,25 +140,33 @@ class Worker:
         self._tell(request, Done(reply.finish, stats, tuple(notes), reuse.why if reuse else None, pace))
 
     def _count(self, request: int, wanted: Request) -> None:
-        if self._pair is None:
-            raise EngineError("no model is loaded", "load one first")
-        tokens = make_prompt(self._pair.target.vocabulary, wanted).tokens
+        tokens = make_prompt(self._target.vocabulary, wanted).tokens
         self._write(wire.line(request, **{"is": "Count"}, count=len(tokens)))
 
+    def _throughput(self, request: int, tokens: int, depth: int, at_once: bool) -> None:
+        def tell(done: int) -> None:
+            self._tell(request, Prefilling(done, depth + tokens))
+
+        seconds = throughput(self._target, tokens, depth, at_once, time.perf_counter, tell)
+        self._write(wire.line(request, **{"is": "Seconds"}, seconds=seconds))
+
     def _score(self, request: int, asked: dict[str, Any]) -> None:
-        if self._pair is None:
-            raise EngineError("no model is loaded", "load one first")
-        chunks = chunks_of(asked["text"], self._pair.target.vocabulary, asked["length"], asked["most"])
-        for event in scored(self._pair.target, chunks, Rows.kept(asked["keep"]), Rows.kept(asked["against"])):
+        target = self._target
+        chunks = chunks_of(asked["text"], target.vocabulary, asked["length"], asked["most"])
+        for event in scored(target, chunks, Rows.kept(asked["keep"]), Rows.kept(asked["against"])):
             self._tell(request, event)
             if request in self._cancelled:
                 break
         self._write(wire.line(request, **{"is": "Count"}, count=len(chunks)))
 
-    def _state(self, request: int, do: str, file: str) -> None:
+    @property
+    def _target(self) -> LoadedModel:
         if self._pair is None:
             raise EngineError("no model is loaded", "load one first")
-        target = self._pair.target
+        return self._pair.target
+
+    def _state(self, request: int, do: str, file: str) -> None:
+        target = self._target
         if do == "save_state":
             target.save_state(file)
         else:

@@ -162,7 +162,7 @@ class Planner:
             plan,
             draft=choose_draft(settings, self.draft, recurrent=self.target.info.is_recurrent),
             extra_buffers=self.extra_buffers and settings.tuned.get("extra_buffers", True),
-            load_mode=_load_mode(quirks_of(device, self._quirks)) if device else "auto",
+            load_mode=settings.tuned.get("load_mode") or (_load_mode(quirks_of(device, self._quirks)) if device else "auto"),
             notes=tuple(notes),
         )
         if why := refusal(self.target.info, plan.kv_type, plan.flash_attention):

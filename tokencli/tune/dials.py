@@ -87,6 +87,8 @@ def _every(plan: Plan, machine: Machine, allowed: Allowed) -> Iterator[Dial]:
         yield Dial("flash_attention", _with(plan.flash_attention, ("on", "off")))
     yield Dial("ubatch", _with(plan.ubatch, tuple(each for each in _UBATCHES if each <= min(plan.batch, plan.context))))
     yield Dial("batch_threads", (AS_THREADS, *_counts(machine.cores)))
+    if 2 * plan.model.bytes < machine.ram_available_bytes:  # read whole into memory, two workers hold it beside each other
+        yield Dial("load_mode", _with(plan.load_mode, ("mmap",) if plan.load_mode == "none" else ("none",)))
     if allowed.loss and plan.flash_attention != "off":
         yield Dial("kv_type", _with(plan.kv_type, ("f16", "q8_0")))
 

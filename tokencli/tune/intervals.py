@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+FEWEST = 5  # values whose smallest and largest hold the true median with 90 %
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -17,6 +19,11 @@ class Interval:
     low: float
     high: float
     count: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are enough values for the interval to be one."""
+        return self.count >= FEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,14 @@ class Ratio:
     high: float
     pairs: int
 
+    @property
+    def holds(self) -> bool:
+        """Whether there are enough pairs for the interval to be one."""
+        return self.pairs >= FEWEST
+
     def __str__(self) -> str:
+        if not self.holds:
+            return f"{self.median:.3f} ({self.pairs} pair{'s' * (self.pairs > 1)}, too few for an interval)"
         return f"{self.median:.3f} (interval {self.low:.3f} to {self.high:.3f}, {self.pairs} pairs)"
 
 

@@ -1,22 +1,26 @@
 """Which trial comes next, and what the trials say in the end: the fastest settings for a budget of seconds. Pure.
 
 Dial by dial all values race against the best so far, which takes each winner up at once, so that gains are combined; then again,
-as one dial's best depends on the others. The best three and the start are measured anew, and only that decides.
+as one dial's best depends on the others. Of the best three, measured anew, one is chosen; what it is measured against the start
+after that, and nothing before, decides: a winner looks better than it is in the rounds that made it one.
 """
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tokencli.tune.intervals import Interval, Ratio
-from tokencli.tune.race import Race
+from tokencli.tune.intervals import FEWEST, Interval, Ratio
+from tokencli.tune.race import TELLING, Race
 
 Value = str | int | bool
 
 FINALISTS = 3
 _ROUNDS = (4, 7, 12)  # of a race, pass by pass: what is left for the last differs by little
-_LOOKS = (7, 15)  # rounds of the last race after which its intervals are looked at: looking each time finds gains in noise
-_FEWEST_FINAL_ROUNDS = 5  # where the time ends before: fewer give no interval
+_CHOOSING = 4  # rounds of the finalists: the differences that matter show in them
+_FAR = 1.08  # times as fast: neighbours that are the same differ by up to 8 % (FACTS, Speed)
+# Rounds of the duel after which its interval is looked at, and where it must begin: looking each time finds gains in noise.
+_LOOKS = {FEWEST: _FAR, 7: 1.0, 15: 1.0, 23: 1.0}
+_USUAL_LOOK = 7
 _MOST_FOR_FINAL = 0.4  # share of the budget
 _STRIKES = 2
 _HOPELESS = 4.0  # times the best's cost
@@ -87,7 +91,8 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`best` is the start where nothing could be told from it. `gain` over the start is of the confirming runs alone; where it
-    did not come to them, `confirmed` is false and `best` is what the races say.
+    did not come to them, `confirmed` is false and `best` is what the races say; `told` is the last choice that several rounds of
+    a race told far from what it replaced, the start where none was.
     """
 
     best: Choice
@@ -99,6 +104,14 @@ class Outcome:
     seconds: float
     before: Interval | None = None  # seconds of the start, and of the best, in the confirming runs
     after: Interval | None = None
+    told: Choice | None = None
+
+    def broken_off(self) -> "Outcome":
+        """What of it is kept when the user has had enough: what was confirmed, else what was told by then."""
+        if self.confirmed or self.told is None:
+            return self
+        told = self.told
+        return replace(self, best=told, mattered=tuple(each for each in self.mattered if told.get(each.dial) == each.value))
 
 
 # Measures a choice in seconds; `fresh`: in a new process. Raises TrialFailed.
@@ -121,13 +134,15 @@ class Search:
     _costs: dict[Choice, float] = field(default_factory=dict)  # over the start's, by the races
     _mattered: list[Gain] = field(default_factory=list)
     _failures: dict[tuple[str, Value], list[str]] = field(default_factory=dict)
-    _final: Race[Choice] | None = None
+    _told: list[Choice] = field(init=False)
+    _final: Race[Choice] | None = None  # the duel
     _trials: int = 0
     _measuring: float = 0.0
     _longest: float = 0.0
+    _per_start: float = 0.0
 
     def __post_init__(self) -> None:
-        self._taken, self._began = [self.start], self.now()
+        self._taken, self._told, self._began = [self.start], [self.start], self.now()
         self._costs[self.start] = 1.0
 
     def steps(self) -> Steps:
@@ -155,6 +170,7 @@ class Search:
             seconds=self.now() - self._began,
             before=self._final.seconds(self.start) if self._final and confirmed else None,
             after=self._final.seconds(best) if self._final and confirmed else None,
+            told=self._told[-1],
         )
 
     @property
@@ -193,6 +209,8 @@ class Search:
         gain = from_old or first.gain(self.start.put(apart.name, value), self.start)
         if value != old and gain:
             self._mattered.append(Gain(apart.name, value, gain))
+        if value != old and from_old and _tells_far(from_old):
+            self._told.append(self.best)
 
     def _try(self, dial: Dial, most_rounds: int) -> Steps:
         """Race the dial's values against the best so far, and take the winner up."""
@@ -216,7 +234,7 @@ class Search:
         """What has worked in the race before gets a second chance when it fails."""
         costs: dict[Choice, float] = {}
         for choice in race.order():
-            trusted = choice == race.incumbent or race.rounds > 0
+            trusted = choice == race.incumbent or race.rounds > 0 or race is self._final
             seconds = yield from (self._measured_twice if trusted else self._measured)(choice, stage, fresh)
             if seconds is not None:
                 costs[choice] = seconds
@@ -239,6 +257,8 @@ class Search:
         self._trials += 1
         self._measuring += spent
         self._longest = max(self._longest, spent if seconds is not None else 0.0)
+        if choice == self.start and stage == "warm-up" and seconds is not None:
+            self._per_start = spent  # the last one: steady, and nothing to load
         yield Trial(choice, stage, seconds, why)
         return seconds
 
@@ -251,32 +271,49 @@ class Search:
         gain = race.gain(self.best, before) if self.best in race.candidates else None
         if gain and race.beats(self.best, before):
             self._mattered.append(Gain(dial, self.best.get(dial), gain))
+        if gain and _tells_far(gain) and self._is_beside(self._told[-1]):
+            self._told.append(self.best)
+
+    def _is_beside(self, other: Choice) -> bool:
+        """Whether the best so far is of the same device as another: on its own way it says nothing of the start."""
+        return all(self.best.get(dial.name) == other.get(dial.name) for dial in self.dials if dial.apart)
 
     def _confirm(self) -> Steps:
-        """The start and the best three, in new processes; fewer where there is no time for three."""
+        """The start and the best three, in new processes; fewer where there is no time for three. Then the best and the start."""
         found = sorted(self._costs, key=lambda each: self._costs[each])
         count = next((each for each in range(FINALISTS, 1, -1) if self._confirming(each) <= self._left), 1)
         finalists = [each for each in dict.fromkeys([self.best, *found]) if each != self.start][:count]
-        race = self._final = Race([self.start, *finalists], to_the_end=True)
-        for look in _LOOKS:
-            while race.rounds < look:
-                if len(race.left) < 2 or self._left < len(race.left) * self._per_trial:
-                    return
-                yield from self._round(race, "confirm", fresh=race.rounds == 0)
-            if self._told_apart(race):
+        race = Race([self.start, *finalists], to_the_end=True)
+        while len(finalists) > 1 and race.rounds < _CHOOSING:
+            if len(race.left) < 2 or not self._has_time(len(race.left)):
                 return
+            yield from self._round(race, "confirm", fresh=race.rounds == 0)
+        chosen = min((each for each in race.left if each != self.start), key=race.cost, default=None)
+        if chosen:
+            yield from self._duel(chosen, fresh=race.rounds == 0)
 
-    def _told_apart(self, race: Race[Choice]) -> Ratio | None:
-        """The leader's gain over the start where its interval lies above 1."""
-        gain = race.gain(race.leader, self.start) if race.leader else None
-        return gain if gain and gain.pairs >= _FEWEST_FINAL_ROUNDS and gain.low > 1 else None
+    def _duel(self, chosen: Choice, fresh: bool) -> Steps:
+        """Until an interval tells the two apart, or the chosen one does not even look better."""
+        race = self._final = Race([self.start, chosen], to_the_end=True)
+        for look, least in _LOOKS.items():
+            while race.rounds < look:
+                if race.is_decided or not self._has_time(2):
+                    return
+                yield from self._round(race, "confirm", fresh=fresh and race.rounds == 0)
+            gain = race.gain(chosen, self.start)
+            if gain and (gain.low > least or gain.median < 1):
+                return
 
     def _chosen(self) -> tuple[Choice, Ratio | None, bool]:
         race = self._final
-        if race is None or race.rounds < _FEWEST_FINAL_ROUNDS:
+        if race is None or race.rounds < FEWEST:
             return min(self._taken, key=lambda each: self._costs.get(each, math.inf)), None, False
-        gain = self._told_apart(race)
-        return (race.leader or self.start, gain, True) if gain else (self.start, None, True)
+        best = race.candidates[-1]
+        gain = race.gain(best, self.start) if best in race.left else None
+        return (best, gain, True) if gain and gain.low > 1 else (self.start, None, True)
+
+    def _has_time(self, trials: int) -> bool:
+        return self._left >= trials * self._per_trial
 
     @property
     def _left(self) -> float:
@@ -293,4 +330,12 @@ class Search:
 
     def _confirming(self, finalists: int) -> float:
         """Seconds that it takes, by what trials took so far: all are loaded anew, then measured in turn."""
-        return (finalists + 1) * (self._longest + _LOOKS[0] * self._per_trial)
+        choosing = _CHOOSING if finalists > 1 else 0
+        start = max(self._per_trial, self._per_start)
+        loading = (finalists + 1) * self._longest
+        return loading + choosing * (finalists * self._per_trial + start) + _USUAL_LOOK * (self._per_trial + start)
+
+
+def _tells_far(gain: Ratio) -> bool:
+    """Whether a race's few rounds say enough to be kept when it is broken off."""
+    return gain.pairs >= TELLING and gain.low > 1 and gain.median > _FAR

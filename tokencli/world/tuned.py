@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from tokencli.core import Device
+from tokencli.core import Device, LoadMode
 
 HEADER = "Written by `tokencli tune`. `tokencli tune --forget MODEL` takes an entry out, and so does deleting it here."
 # What a worker's environment may be given; anything else in the file makes its entry unusable.
@@ -33,6 +33,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "flash_attention": lambda value: value in ("auto", "on", "off"),
     "kv_type": lambda value: value in ("f16", "q8_0", "q4_0"),
     "extra_buffers": lambda value: isinstance(value, bool),
+    "load_mode": lambda value: value in get_args(LoadMode),
     "draft": lambda value: isinstance(value, str) and bool(value),
     "draft_tokens": _count(64),
 }
