@@ -9,8 +9,9 @@ import io
 import itertools
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from llama_tools import SPECULATIVE, Setting, speculate, tool
@@ -45,10 +46,14 @@ MOST = 8
 DEPTHS = (2, 4, 8)
 TEMPERATURES = (0.8, 1.0)
 ACCEPTED_AT = 4
-PLAIN, ADAPTIVE = "plain", "adaptive"
-HEAD = """Written by `scripts/bench speculation adaptive --tokens {tokens} --pairs {rounds} --full`. The target is SmolLM2-135M
-four times as deep in F16; greedy, 2 threads; times plain decoding, medians of interleaved rounds. Adaptive answers begin cold:
-a new process that knows nothing of earlier answers, its draft's reading of the prompt included; with the interval in brackets.
+PLAIN, ORIGINAL, WEAK, ITSELF, RANDOM, LLAMA = "plain", "the original", "the weak one", "itself", "random weights", "llama.cpp"
+FIXED, WEAK_FIXED = "the original, fixed 4", "the weak one, fixed 8"
+PROMISES = {ORIGINAL: "[median >= 1.7]", FIXED: "", WEAK: "[>= 0.93]", ITSELF: "[>= 0.93]", RANDOM: "[>= 0.93]", WEAK_FIXED: ""}
+HEAD = """Written by `scripts/bench speculation adaptive --tokens {tokens} --pairs {rounds} --write`. The target is SmolLM2-135M
+four times as deep in F16; greedy, 2 threads; times plain decoding, medians of interleaved rounds with the interval in brackets.
+All but those called fixed choose their depth while they run, each answer from cold: a new process that knows nothing of earlier
+ones, its draft's reading of the prompt included. "itself": the target as its own draft. "llama.cpp": its own tool, each prompt
+at the fixed depth that is best for it. On two cores, where several tokens at once are bound by compute: not on a graphics card.
 
 ![Gain by prompt](pictures/speculation.svg)
 """
@@ -59,39 +64,40 @@ Side = Callable[[str], float]
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds per token by prompt and arm, a value a round, and each arm's last answer."""
+    """Seconds per token by prompt and arm, a value a round, and each arm's last answer by prompt."""
 
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
 
-    def gain(self, kind: str, arm: str) -> Ratio:
-        """How many times as fast as plain decoding, in the same round."""
-        return ratio(self.seconds[kind][PLAIN], self.seconds[kind][arm])
+    @property
+    def arms(self) -> list[str]:
+        return [arm for arm in next(iter(self.seconds.values())) if arm != PLAIN]
 
-    def median(self, arm: str) -> float:
-        return statistics.median(self.gain(kind, arm).median for kind in self.seconds)
+    def gain(self, kind: str, arm: str, over: str = PLAIN) -> Ratio:
+        """How many times as fast as the other arm, in the same round."""
+        return ratio(self.seconds[kind][over], self.seconds[kind][arm])
+
+    def over_prompts(self, arm: str, over: str = PLAIN) -> tuple[float, float]:
+        """The median over the prompts, and the lowest."""
+        medians = [self.gain(kind, arm, over).median for kind in self.seconds]
+        return statistics.median(medians), min(medians)
 
 
-def adaptive(tokens: int, pairs: int, prompts: int | None = None, full: bool = False) -> None:
-    """The ratios that the issue asks for; the promise is in brackets. `prompts`: only the first so many. `full`: writes docs."""
-    paths, kinds = models(), dict(itertools.islice(KINDS.items(), prompts))
-    found: dict[str, Measured] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        drafts = {
-            "the original as draft [median >= 1.7]": paths.original,
-            "the weak draft [all >= 0.93]": paths.weak_draft,
-            "the target as its own draft [all >= 0.93]": paths.target,
-            "a draft of random weights [all >= 0.93]": _random_draft(Path(folder)),
-        }
-        for name, draft in drafts.items():
-            fixed = DEPTHS if draft == paths.original else DEPTHS[-1:] if draft == paths.weak_draft else ()
-            with _sides(paths.target, draft, fixed, tokens, found.setdefault(name, Measured())) as sides:
-                if draft == paths.original:
-                    sides |= _theirs(paths.target, draft, tokens)
-                _measure(name, sides, kinds, pairs, found[name])
-    _acceptance(tokens, kinds)
-    if full:
+def adaptive(tokens: int, pairs: int, prompts: int | None = None, write: bool = False) -> None:
+    """The ratios that the issue asks for; the promise is in brackets. `prompts`: only the first so many. `write`: into docs/."""
+    kinds, found = dict(itertools.islice(KINDS.items(), prompts)), Measured()
+    with contextlib.ExitStack() as held:
+        sides = _sides(held, found, tokens)
+        for kind, prompt in kinds.items():
+            _measure(kind, prompt, sides, pairs, found)
+    for arm, promise in PROMISES.items():
+        median, lowest = found.over_prompts(arm)
+        print(f"{arm} / plain: median over the prompts {median:.3f}, lowest {lowest:.3f} {promise}", flush=True)
+    median, lowest = found.over_prompts(ORIGINAL, LLAMA)
+    print(f"{ORIGINAL} / llama-speculative-simple at its best depth: median {median:.3f}, lowest {lowest:.3f} [median >= 0.95]")
+    if write:
         _write_docs(found, tokens, pairs)
+    _acceptance(tokens, kinds)
 
 
 def auto_draft(file: Path) -> Draft:
@@ -107,33 +113,33 @@ def _random_draft(folder: Path) -> Path:
 # --- measuring
 
 
-@contextlib.contextmanager
-def _sides(target: Path, draft: Path, fixed: Sequence[int], tokens: int, found: Measured) -> Iterator[dict[str, Side]]:
-    """Plain decoding, fixed depths, lookup where there are fixed depths, and the adaptive one, each from cold."""
-    plans: dict[str, Plan] = {PLAIN: plan_for(target)}
-    plans |= {f"fixed {depth}": plan_for(target, Draft("model", str(draft), None, depth, 0.0)) for depth in fixed}
-    if len(fixed) > 1:
-        plans["lookup"] = plan_for(target, Draft("ngram", None, None, MOST, 0.0))
+def _sides(held: contextlib.ExitStack, found: Measured, tokens: int) -> dict[str, Side]:
+    """Every arm by name; `held` keeps the engines and files that they share between answers."""
+    paths = models()
+    random = _random_draft(Path(held.enter_context(tempfile.TemporaryDirectory())))
+    adapting = {ORIGINAL: paths.original, WEAK: paths.weak_draft, ITSELF: paths.target, RANDOM: random}
+    fixed = {
+        PLAIN: None,
+        FIXED: model_draft(paths.original),
+        WEAK_FIXED: Draft("model", str(paths.weak_draft), None, MOST, 0.0),
+    }
 
-    def told(arm: str, prompt: str, answer: Answer) -> float:
-        found.answers[prompt, arm] = answer
+    def told(arm: str, engine: Engine, prompt: str) -> float:
+        found.answers[prompt, arm] = answer = ask(engine, prompt, GREEDY, tokens)
         rate = answer.stats.decode_tokens_per_second
         assert rate is not None, f"an answer without a speed: {answer}"
         return 1 / rate
 
-    def cold(prompt: str) -> float:
-        with _loaded(plan_for(target, auto_draft(draft))) as engine:
-            return told(ADAPTIVE, prompt, ask(engine, prompt, GREEDY, tokens))
+    def cold(arm: str, prompt: str) -> float:
+        with _loaded(plan_for(paths.target, auto_draft(adapting[arm]))) as engine:
+            return told(arm, engine, prompt)
 
-    with contextlib.ExitStack() as kept:
-        engines = {arm: kept.enter_context(_loaded(plan)) for arm, plan in plans.items()}
-        yield {
-            **{
-                arm: lambda prompt, arm=arm, engine=engine: told(arm, prompt, ask(engine, prompt, GREEDY, tokens))
-                for arm, engine in engines.items()
-            },
-            ADAPTIVE: cold,
-        }
+    engines = {arm: held.enter_context(_loaded(plan_for(paths.target, draft))) for arm, draft in fixed.items()}
+    return {
+        **{arm: partial(told, arm, engine) for arm, engine in engines.items()},
+        **{arm: partial(cold, arm) for arm in adapting},
+        LLAMA: _theirs(paths.target, paths.original, tokens),
+    }
 
 
 def _loaded(plan: Plan) -> Engine:
@@ -144,89 +150,76 @@ def _loaded(plan: Plan) -> Engine:
     return engine
 
 
-def _theirs(target: Path, draft: Path, tokens: int) -> dict[str, Side]:
-    """llama-speculative-simple at each of its depths: which is its best is known only afterwards."""
-    program = tool(SPECULATIVE)
+def _theirs(target: Path, draft: Path, tokens: int) -> Side:
+    """llama-speculative-simple at the depth that was its best when the prompt first came."""
+    program, best = tool(SPECULATIVE), dict[str, int]()
 
-    def side(prompt: str, depth: int) -> float:
+    def at(depth: int, prompt: str) -> float:
         run = speculate(program, Setting(target, draft, depth, THREADS, CONTEXT, tokens), rendered(prompt))
         return run.seconds / run.tokens
 
-    return {f"llama.cpp {depth}": lambda prompt, depth=depth: side(prompt, depth) for depth in DEPTHS}
+    def side(prompt: str) -> float:
+        if prompt not in best:
+            best[prompt] = min(DEPTHS, key=lambda depth: at(depth, prompt))
+        return at(best[prompt], prompt)
+
+    return side
 
 
-def _measure(name: str, sides: Mapping[str, Side], kinds: Mapping[str, str], rounds: int, found: Measured) -> None:
-    """All arms on a prompt, one right after the other, in an order that turns from round to round, after one to warm up."""
-    print(name, flush=True)
+def _measure(kind: str, prompt: str, sides: Mapping[str, Side], rounds: int, found: Measured) -> None:
+    """All arms, one right after the other, in an order that turns from round to round, after one round to warm up."""
     arms = list(sides)
-    for kind, prompt in kinds.items():
-        found.seconds[kind] = {arm: [] for arm in arms}
-        for number in range(rounds + 1):
-            turn = number % len(arms)
-            for arm in [*arms[turn:], *arms[:turn]]:
-                seconds = sides[arm](prompt)
-                if number:
-                    found.seconds[kind][arm].append(seconds)
-        stats, plain = (found.answers[prompt, arm] for arm in (ADAPTIVE, PLAIN))
-        gains = ", ".join(f"{arm} {found.gain(kind, arm)}" for arm in arms if arm != PLAIN)
-        print(f"  {kind}: {gains}; acceptance {stats.stats.acceptance or 0:.2f}, same text: {stats.text == plain.text}")
-        print(f"    depths {stats.stats.depths}", flush=True)
-    for arm in arms[1:]:
-        lowest = min(found.gain(kind, arm).median for kind in kinds)
-        print(f"  {arm}: median over the prompts {found.median(arm):.3f}, lowest {lowest:.3f}", flush=True)
-    if (best := _best_of_theirs(found)) is not None:
-        print(f"  adaptive / llama-speculative-simple at its best depth, median [>= 0.95]: {statistics.median(best):.3f}")
-
-
-def _best_of_theirs(found: Measured) -> list[float] | None:
-    """By prompt: our adaptive answers against llama.cpp's at the depth that was fastest there."""
-    ratios = []
-    for arms in found.seconds.values():
-        theirs = [seconds for arm, seconds in arms.items() if arm.startswith("llama.cpp")]
-        if not theirs:
-            return None
-        ratios.append(ratio(min(theirs, key=statistics.median), arms[ADAPTIVE]).median)
-    return ratios
+    found.seconds[kind] = {arm: [] for arm in arms}
+    for number in range(rounds + 1):
+        turn = number % len(arms)
+        for arm in [*arms[turn:], *arms[:turn]]:
+            seconds = sides[arm](prompt)
+            if number:
+                found.seconds[kind][arm].append(seconds)
+    plain = found.answers[prompt, PLAIN].text
+    print(f"{kind}: plain {1 / statistics.median(found.seconds[kind][PLAIN]):.1f} tokens/s")
+    for arm in found.arms:
+        if answer := found.answers.get((prompt, arm)):
+            stats, same = answer.stats, "same text" if answer.text == plain else "another text"
+            depths = " ".join(f"{depth:.1f}" for depth in stats.depths)
+            print(f"  {arm} {found.gain(kind, arm)}; acceptance {stats.acceptance or 0:.2f}; {same}; depths {depths}")
+        else:
+            print(f"  {arm} {found.gain(kind, arm)}", flush=True)
 
 
 # --- docs/speculation.md
 
 
-def _write_docs(found: Mapping[str, Measured], tokens: int, rounds: int) -> None:
-    lines = ["# Speculation, measured", "", *HEAD.format(tokens=tokens, rounds=rounds).splitlines()]
-    for name, measured in found.items():
-        lines += ["", f"## {name.partition(' [')[0].capitalize()}", "", *_markdown(measured)]
+def _write_docs(found: Measured, tokens: int, rounds: int) -> None:
+    head = HEAD.format(tokens=tokens, rounds=rounds).splitlines()
+    lines = ["# Speculation, measured", "", *head, "", *_markdown(found)]
     (ROOT / "docs/speculation.md").write_text("\n".join(lines) + "\n", "utf-8")
-    (ROOT / "docs/pictures/speculation.svg").write_text(_plot(next(iter(found.values()))), "utf-8")
+    (ROOT / "docs/pictures/speculation.svg").write_text(_plot(found), "utf-8")
 
 
 def _markdown(found: Measured) -> list[str]:
-    arms = [arm for arm in next(iter(found.seconds.values())) if arm != PLAIN]
-    lines = ["| prompt | " + " | ".join(arms) + " |", "|---" * (len(arms) + 1) + "|"]
+    lines = ["| prompt | " + " | ".join(found.arms) + " |", "|---" * (len(found.arms) + 1) + "|"]
     for kind in found.seconds:
-        cells = [_cell(found.gain(kind, arm), arm == ADAPTIVE) for arm in arms]
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    return [*lines, "| median | " + " | ".join(f"{found.median(arm):.2f}" for arm in arms) + " |"]
-
-
-def _cell(gain: Ratio, whole: bool) -> str:
-    return f"{gain.median:.2f} ({gain.low:.2f} to {gain.high:.2f})" if whole else f"{gain.median:.2f}"
+        gains = [found.gain(kind, arm) for arm in found.arms]
+        lines.append(
+            f"| {kind} | " + " | ".join(f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f})" for each in gains) + " |"
+        )
+    return [*lines, "| median | " + " | ".join(f"{found.over_prompts(arm)[0]:.2f}" for arm in found.arms) + " |"]
 
 
 def _plot(found: Measured, width: int = 40) -> str:
-    """A bar an arm and prompt, as long as it is fast; the line is plain decoding."""
-    arms = [arm for arm in next(iter(found.seconds.values())) if arm != PLAIN]
-    most = max(found.gain(kind, arm).median for kind in found.seconds for arm in arms)
-    table = Table(title="times plain decoding, the original as draft")
-    for heading in ("prompt", "", ""):
+    """A bar an arm and prompt, as long as it is fast."""
+    most = max(found.gain(kind, arm).median for kind in found.seconds for arm in found.arms)
+    table = Table(title="times plain decoding")
+    for heading in ("prompt", "draft", ""):
         table.add_column(heading)
     for kind in found.seconds:
-        for arm in arms:
+        for arm in found.arms:
             gain = found.gain(kind, arm).median
-            bar = Text("█" * round(gain / most * width), "green" if arm == ADAPTIVE else "grey50")
-            table.add_row(kind if arm == arms[0] else "", arm, bar + Text(f" {gain:.2f}"))
+            bar = Text("█" * round(gain / most * width), "green" if arm == ORIGINAL else "grey50")
+            table.add_row(kind if arm == found.arms[0] else "", arm, bar + Text(f" {gain:.2f}"))
         table.add_section()
-    console = Console(record=True, width=width + 50, file=io.StringIO())
+    console = Console(record=True, width=width + 60, file=io.StringIO())
     console.print(table)
     return console.export_svg(title="tokencli: speculation")
 

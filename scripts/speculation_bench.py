@@ -121,7 +121,7 @@ def speculation(
     tokens: int = 112,
     pairs: int = 7,
     prompts: Annotated[int | None, typer.Option(help="of the part `adaptive`: only the first so many of its 8")] = None,
-    full: Annotated[bool, typer.Option(help="of the part `adaptive`: write docs/speculation.md and its plot")] = False,
+    write: Annotated[bool, typer.Option(help="of the part `adaptive`: write docs/speculation.md and its plot")] = False,
 ) -> None:
     """What drafting brings on an F16 target, against llama.cpp's own, and its cost in Python. Without `adaptive`, which takes
     hours and runs only where it is named: about half an hour.
@@ -133,7 +133,7 @@ def speculation(
         Part.llama: against_llama,
         Part.ngram: ngram,
         Part.python: python,
-        Part.adaptive: partial(adaptive, prompts=prompts, full=full),
+        Part.adaptive: partial(adaptive, prompts=prompts, write=write),
     }
     for part in parts or [each for each in Part if each != Part.adaptive]:
         every[part](tokens, pairs)
