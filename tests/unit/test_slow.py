@@ -63,6 +63,12 @@ def test_the_causes_of_this_machine_come_first() -> None:
     )
 
 
+def test_a_prediction_is_called_one_whatever_it_comes_from() -> None:
+    plan = dataclasses.replace(PLAN, predicted=dataclasses.replace(PREDICTED, origin="calibrated"))
+    told = slower_than_predicted(plan, STATS, dataclasses.replace(HERE, cpu_quota=2.0), QUIET)
+    assert told.startswith("7.9 tokens/s, where 20.0 were predicted by what tune measured here: ")
+
+
 @pytest.mark.parametrize(
     ("plan", "stats", "expected"),
     [

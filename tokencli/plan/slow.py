@@ -23,7 +23,8 @@ def slower_than_predicted(plan: Plan, stats: Stats, machine: Machine, strain: St
     """A sentence for an answer that `is_far_below`."""
     expected, measured = plan.predicted.decode_tokens_per_second, stats.decode_tokens_per_second
     causes = "; ".join(_causes(plan, machine, strain)) or _usual(plan)
-    return f"{measured:.1f} tokens/s, where {expected:.1f} were {plan.predicted.origin}: {causes}"
+    by = " by what tune measured here" if plan.predicted.origin == "calibrated" else ""
+    return f"{measured:.1f} tokens/s, where {expected:.1f} were predicted{by}: {causes}"
 
 
 def _causes(plan: Plan, machine: Machine, strain: Strain) -> Iterator[str]:
