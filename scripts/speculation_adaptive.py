@@ -163,7 +163,7 @@ def _theirs(target: Path, draft: Path, tokens: int) -> Side:
 
 
 def _measure(kind: str, prompt: str, sides: Mapping[str, Side], rounds: int, found: Measured) -> None:
-    """All arms, one right after the other, in an order that turns from round to round; before the first prompt a round to warm up."""
+    """All arms, one right after the other, in an order that turns; before the first prompt a round to warm up."""
     arms = list(sides)
     found.seconds[kind] = {arm: [] for arm in arms}
     for number in range(0 if len(found.seconds) == 1 else 1, rounds + 1):
