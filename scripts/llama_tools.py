@@ -138,8 +138,9 @@ def speculate(program: Path, setting: Setting, prompt: str) -> Run:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(prompt + "\n")  # it drops one line feed at the end
         file.flush()
-        done = subprocess.run([str(program), *_arguments(setting, file.name)], capture_output=True, text=True, check=True)
-    return parse_run(done.stdout, done.stderr, prompt)
+        done = subprocess.run([str(program), *_arguments(setting, file.name)], capture_output=True, check=True)
+    printed, said = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))  # it may end inside a character
+    return parse_run(printed, said, prompt)
 
 
 def parse_run(printed: str, said: str, prompt: str) -> Run:

@@ -97,7 +97,7 @@ def adaptive(tokens: int, pairs: int, prompts: int | None = None, write: bool = 
     print(f"{ORIGINAL} / llama-speculative-simple at its best depth: median {median:.3f}, lowest {lowest:.3f} [median >= 0.95]")
     if write:
         _write_docs(found, tokens, pairs)
-    _acceptance(tokens, kinds)
+    _acceptance(tokens // 3, kinds)
 
 
 def auto_draft(file: Path) -> Draft:

@@ -258,15 +258,23 @@ def test_a_failing_nvml_is_a_failed_probe() -> None:
     assert failed == ["NVML: Driver/library version mismatch"]
 
 
-def test_the_bandwidth_is_measured_once(tmp_path: Path) -> None:
+def test_the_bandwidth_is_measured_and_kept(tmp_path: Path) -> None:
     here = Machine(1, 64 * GIB, 32 * GIB, cpu="a CPU")
     assert remembered_bandwidth(here, tmp_path) is None
     found = measured_bandwidth(here, tmp_path, seconds=0.01)
     assert found
     assert found > 100e6
-    assert measured_bandwidth(here, tmp_path, seconds=60) == remembered_bandwidth(here, tmp_path) == found
+    assert remembered_bandwidth(here, tmp_path) == found
     assert remembered_bandwidth(Machine(1, 64 * GIB, 32 * GIB, cpu="another"), tmp_path) is None
     assert [each.name for each in tmp_path.iterdir()] == ["bandwidth.json"]
+
+
+def test_a_measurement_on_a_busy_computer_does_not_stay(tmp_path: Path) -> None:
+    """What was measured beside other work was kept for good: models then read at 1.23 times "the bandwidth"."""
+    here = Machine(1, 64 * GIB, 32 * GIB, cpu="a CPU")
+    told = [measured_bandwidth(here, tmp_path, 0, lambda _threads, _seconds, each=each: each) for each in (12, 36, 30)]
+    assert told == [12, 36, 36]
+    assert remembered_bandwidth(here, tmp_path) == 36
 
 
 def test_no_room_no_measurement(tmp_path: Path) -> None:

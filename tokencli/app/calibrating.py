@@ -187,11 +187,12 @@ def _of_model(own: Own, now: Callable[[], float]) -> Iterator[Run]:
 
 
 def _run(own: Own, length: int, now: Callable[[], float], reuse: bool = False) -> Run:
-    """The quickest of a few answers: what else runs only slows. Raises EngineError where they cannot be measured."""
+    """The median of a few answers: what a user sees, not what is possible. Raises EngineError where they cannot be measured."""
     found = _answers(own, min(length, own.plan.context - 2 * _TOKENS), now, reuse)
-    seconds = sorted(each.itl_ms.p50 / 1000 for each in found if each.itl_ms)
+    seconds = [1 / each.decode_tokens_per_second for each in found if each.decode_tokens_per_second]
     if not seconds:
         raise EngineError("its answers were too short to measure")
+    usual = statistics.median(seconds)
     host, device = reads(own.plan, own.info, own.info, found[0].prompt_tokens + _TOKENS // 2)
     read = device if device.total else host
     total = sum(own.info.type_bytes.values())
@@ -199,9 +200,9 @@ def _run(own: Own, length: int, now: Callable[[], float], reuse: bool = False) -
         name="the model",
         weights={each: size / total * read.weights for each, size in own.info.type_bytes.items()},
         layers=read.steps,
-        seconds=seconds[0],
+        seconds=usual,
         cache=read.cache,
-        spread=max(_LEAST_SPREAD, statistics.median(seconds) / seconds[0] - 1),
+        spread=max(_LEAST_SPREAD, usual / min(seconds) - 1),
         prompt_tokens=found[0].prompt_tokens,
         prompt_weights=read.dense + read.experts,
         prompt_seconds=_prompt_seconds(found),
