@@ -186,6 +186,16 @@ def part_of(path: str) -> tuple[int, int, str]:
     return int(found[1]), int(found[2]), path[: found.start()] + path[found.end() :]
 
 
+def parts_of(name: str) -> list[str]:
+    """The files of a model named by its first, as llama.cpp finds them: by their names, in one folder."""
+    number, count, _ = part_of(name)
+    ending = f"-{number:05d}-of-{count:05d}.gguf"
+    if not name.endswith(ending):
+        return [name]
+    stem = name.removesuffix(ending)
+    return [f"{stem}-{each:05d}-of-{count:05d}.gguf" for each in range(1, count + 1)]
+
+
 def matching(offered: Sequence[Variant], wanted: str) -> list[Variant]:
     """The variants that a request can mean: by file, by quant, or by the last words of the name (reports A3-03, A3-04)."""
     by_file = [each for each in offered if _is_file(each, wanted)]

@@ -18,9 +18,10 @@ from tests.zoo_measure import Case
 from tokencli.core import Model
 from tokencli.engine.client import Engine
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
+from tokencli.listing import parts_of
 from tokencli.plan.model_info import model_info
 from tokencli.world.gguf_file import parse_header, read_header
-from tokencli.world.ghost import Ghosts, Part, parts_of
+from tokencli.world.ghost import Ghosts, Part
 
 QWEN_TOKENS = 151_936
 
@@ -103,10 +104,10 @@ def test_metadata_that_is_no_token_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_model_in_parts(smollm2: Model, tmp_path: Path) -> None:
     """Two files named as llama.cpp wants them; a dry run finds the second from the first."""
     first, second = split_in_two(Path(smollm2.file), tmp_path)
-    assert parts_of(first) == [first, second]
+    assert parts_of(first.name) == [first.name, second.name]
     with Ghosts(tmp_path) as ghosts, Engine() as engine:
         ghost = ghosts.of_file(first)
-        assert [part.name.partition("-")[2] for part in parts_of(ghost)] == ["00001-of-00002.gguf", "00002-of-00002.gguf"]
+        assert [name.partition("-")[2] for name in parts_of(ghost.name)] == ["00001-of-00002.gguf", "00002-of-00002.gguf"]
         whole = engine.dry_run(plan_for(smollm2))
         assert engine.dry_run(plan_for(dataclasses.replace(smollm2, file=str(ghost)))) == whole
 

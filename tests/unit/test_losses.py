@@ -63,6 +63,13 @@ class TestFile:
         assert file.entries() == ([ENTRY], [])
         assert file.file.with_suffix(".toml.old").read_text() == text
 
+    def test_an_entry_that_is_no_table_is_a_line(self, file: LossesFile) -> None:
+        file.file.parent.mkdir()
+        file.file.write_text("loss = [1]")
+        entries, (line,) = file.entries()
+        assert entries == []
+        assert line.startswith(f"measured losses are not used: entry 1 of {file.file}: ")
+
     @pytest.mark.parametrize(
         "wrong",
         [

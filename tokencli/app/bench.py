@@ -22,7 +22,6 @@ from tokencli.plan.share import bandwidth_share
 from tokencli.tune.intervals import Interval, Ratio, interval, ratio
 from tokencli.world import gguf_file
 from tokencli.world.energy import Meter
-from tokencli.world.machine import remembered_bandwidth
 from tokencli.world.tuned import this_build
 
 PLAIN, DRAFTED = "plain", "draft"
@@ -175,7 +174,7 @@ class _Meters:
 
     def __init__(self, result: Opened, world: World) -> None:
         self._plan, self._now = result.plan, world.now
-        self._bandwidth = result.machine.memory_bandwidth or remembered_bandwidth(result.machine, world.cache)
+        self._bandwidth = result.machine.memory_bandwidth
         self._sensors = world.energy_sensors()
         self._info: ModelInfo | None = None
         if self._bandwidth:

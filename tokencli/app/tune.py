@@ -31,7 +31,6 @@ from tokencli.plan.sizes import ModelFile
 from tokencli.tune.dials import Allowed, Meaning, dials, meaning
 from tokencli.tune.search import Choice, Dial, Outcome, Search, Trial, TrialFailed
 from tokencli.world import settings, tuned
-from tokencli.world.machine import remembered_bandwidth
 from tokencli.world.tuned import Entry
 
 _SHORTEST_ANSWER, _LONGEST_ANSWER = 16, 128
@@ -251,7 +250,7 @@ def _result(task: Task, target: ModelFile, trials: Trials, matrix: Matrix, outco
 
 def _spent(trials: Trials, choice: Meaning) -> Spent:
     told, plan, world = trials.told_of(choice), trials.plan(choice), trials.world
-    bandwidth = remembered_bandwidth(trials.planner.machine, world.cache)
+    bandwidth = trials.planner.machine.memory_bandwidth
     info = trials.planner.target.info
     shares = [share for each in told if (share := bandwidth_share(plan, info, each.stats, bandwidth)) is not None]
     joules = [each.joules_per_token for each in told if each.joules_per_token is not None]

@@ -52,7 +52,7 @@ class Engine:
         self._doing = "starting"
         self._request = 0
         self._asked_to_end: float | None = None
-        self._interrupts = 0
+        self.interrupted = False  # by Ctrl-C while the last answer was generated, also too late to cut it
         self._last_sign = time.monotonic()
         self._log: collections.deque[str] = collections.deque(maxlen=40)
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -82,11 +82,6 @@ class Engine:
     def crashed_in_first_decode(self) -> bool:
         """Whether the worker died between the weights' arrival and its first decoded token (FACTS: AMX and GCC 12)."""
         return self._doing == _FIRST_TOKEN
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C came while the last answer was generated, also where it came too late to cut it."""
-        return self._interrupts > 0
 
     def peak_bytes(self) -> int | None:
         """Most memory that the worker's process has held so far; None where the system does not tell (only Linux does)."""
@@ -137,7 +132,7 @@ class Engine:
         After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
         """
         self._doing = _PROMPT
-        self._interrupts = 0
+        self.interrupted = False
         with _on_interrupt(self._interrupted):
             for message in self._ask("generate", timeout=timeout, request=request):
                 if message["is"] == "Text":
@@ -233,7 +228,7 @@ class Engine:
 
     def _interrupted(self, *_signal: object) -> None:
         """Ctrl-C while generating, wherever the program is: the first asks for the end and waits, a second one ends all."""
-        self._interrupts += 1
+        self.interrupted = True
         if self._asked_to_end is not None:
             raise KeyboardInterrupt
         self._ask_to_end("cancelled")

@@ -3,9 +3,7 @@
 An entry holds for one device with so many threads, on one computer with one build and its devices, and for any model.
 """
 
-import contextlib
 import math
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokencli.core import Calibration
+from tokencli.entries import keep_beside, write_entries
 from tokencli.header import TENSOR_TYPES
 
 HEADER = "Written by `tokencli tune`, bytes and seconds. `tokencli tune --forget calibration` takes all of it out."
@@ -54,8 +53,7 @@ class CalibrationFile:
     def put(self, new: Sequence[Calibrated]) -> None:
         """In the place of older ones for the same. A file that could not be read is kept beside. Raises OSError."""
         entries, faults = self.entries()
-        if faults and self.file.exists():
-            self.file.replace(self.file.with_suffix(".toml.old"))
+        keep_beside(self.file, faults)
         keys = {each.key() for each in new}
         self._write([*(each for each in entries if each.key() not in keys), *new])
 
@@ -66,22 +64,7 @@ class CalibrationFile:
         return len(entries)
 
     def _write(self, entries: Sequence[Calibrated]) -> None:
-        import tomlkit
-
-        document = tomlkit.document()
-        document.add(tomlkit.comment(HEADER))
-        tables = tomlkit.aot()
-        for entry in entries:
-            tables.append(tomlkit.item(_table(entry)))
-        document["calibrated"] = tables
-        part = self.file.with_suffix(f".{os.getpid()}.part")
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(tomlkit.dumps(document), "utf-8")
-            part.replace(self.file)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        write_entries(self.file, HEADER, "calibrated", map(_table, entries))
 
 
 def _table(entry: Calibrated) -> dict[str, Any]:

@@ -7,7 +7,6 @@ A ghost takes some 40 KB of disk whatever its model's size, and says how large t
 import hashlib
 import mmap
 import os
-import re
 import shutil
 import struct
 import tempfile
@@ -20,12 +19,12 @@ from typing import Self
 
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
 from tokencli.header import TOKENS, Bytes, skip_strings
+from tokencli.listing import parts_of
 from tokencli.locks import lock, locked
 
 _STRING, _ARRAY, _COUNT = 8, 9, 4
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _ALIGNMENT = 32
-_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _TOKENIZER = b"tokenizer."
 _LOCK = ".lock"
 
@@ -68,9 +67,8 @@ class Ghosts:
     def of_file(self, path: Path) -> Path:
         """The ghost of the model at `path`, of all its parts if it is split. Raises ModelNotFound, BadModelFile."""
         with ExitStack() as stack:
-            return self.of(
-                path.name, [Part(data, len(data)) for data in (stack.enter_context(_mapped(each)) for each in parts_of(path))]
-            )
+            files = [stack.enter_context(_mapped(path.with_name(each))) for each in parts_of(path.name)]
+            return self.of(path.name, [Part(data, len(data)) for data in files])
 
     def of(self, name: str, parts: Sequence[Part]) -> Path:
         """The ghost of a model from the headers of its parts in order; a split one is named by its first. Raises BadModelFile."""
@@ -82,15 +80,6 @@ class Ghosts:
                 _write_sparse(self._folder / file, header, size)
             self._made[key] = self._folder / (names[0] if len(parts) > 1 else f"{key}.gguf")
         return self._made[key]
-
-
-def parts_of(path: Path) -> list[Path]:
-    """The files of a model named by its first, as llama.cpp finds them: by their names."""
-    found = _PART.search(path.name)
-    if not found:
-        return [path]
-    stem, count = path.name[: found.start()], int(found[2])
-    return [path.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
 
 
 def _sweep(parent: Path) -> None:

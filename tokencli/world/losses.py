@@ -3,14 +3,13 @@
 An entry holds for one model's bytes with one build of llama.cpp: what was measured with another is stale.
 """
 
-import contextlib
 import dataclasses
-import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tokencli.entries import keep_beside, read_entries, write_entries
 
 HEADER = "Written by `tokencli bench MODEL --quality`. Deleting an entry here forgets it."
 
@@ -47,44 +46,16 @@ class LossesFile:
 
     def entries(self) -> tuple[list[Loss], list[str]]:
         """What can be used, and a line for what cannot."""
-        try:
-            found = tomllib.loads(self.file.read_text("utf-8")).get("loss", [])
-        except FileNotFoundError:
-            return [], []
-        except (OSError, ValueError) as error:
-            return [], [f"measured losses are not used: {self.file} cannot be read: {error}"]
-        entries, faults = [], []
-        for number, values in enumerate(found if isinstance(found, list) else [], 1):
-            try:
-                entries.append(parse_loss(values))
-            except (TypeError, ValueError) as error:
-                faults.append(f"measured losses are not used: entry {number} of {self.file}: {error}")
-        return entries, faults
+        return read_entries(self.file, "loss", parse_loss, "measured losses")
 
     def put(self, entry: Loss) -> None:
         """In the place of an older one for the same. A file that could not be read is kept beside. Raises OSError."""
         entries, faults = self.entries()
-        if faults and self.file.exists():
-            self.file.replace(self.file.with_suffix(".toml.old"))
+        keep_beside(self.file, faults)
         self._write([*(each for each in entries if each.key() != entry.key()), entry])
 
     def _write(self, entries: Sequence[Loss]) -> None:
-        import tomlkit
-
-        document = tomlkit.document()
-        document.add(tomlkit.comment(HEADER))
-        tables = tomlkit.aot()
-        for entry in entries:
-            tables.append(tomlkit.item(dataclasses.asdict(entry)))
-        document["loss"] = tables
-        part = self.file.with_suffix(f".{os.getpid()}.part")
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(tomlkit.dumps(document), "utf-8")
-            part.replace(self.file)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        write_entries(self.file, HEADER, "loss", map(dataclasses.asdict, entries))
 
 
 def parse_loss(values: Mapping[str, Any]) -> Loss:

@@ -3,17 +3,15 @@
 An entry holds for one model's bytes, on one computer with one build and its devices: what was measured with others is stale.
 """
 
-import contextlib
 import dataclasses
 import importlib.metadata
-import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from tokencli.core import Device, LoadMode
+from tokencli.entries import keep_beside, read_entries, write_entries
 
 HEADER = "Written by `tokencli tune`. `tokencli tune --forget MODEL` takes an entry out, and so does deleting it here."
 # What a worker's environment may be given; anything else in the file makes its entry unusable.
@@ -76,19 +74,7 @@ class TunedFile:
 
     def entries(self) -> tuple[list[Entry], list[str]]:
         """What can be used, and a line for what cannot."""
-        try:
-            found = tomllib.loads(self.file.read_text("utf-8")).get("tuned", [])
-        except FileNotFoundError:
-            return [], []
-        except (OSError, ValueError) as error:
-            return [], [f"tuned settings are not used: {self.file} cannot be read: {error}"]
-        entries, faults = [], []
-        for number, values in enumerate(found if isinstance(found, list) else [], 1):
-            try:
-                entries.append(parse_entry(values))
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                faults.append(f"tuned settings are not used: entry {number} of {self.file}: {error}")
-        return entries, faults
+        return read_entries(self.file, "tuned", parse_entry, "tuned settings")
 
     def of(self, identity: str) -> tuple[list[Entry], list[str]]:
         """The entries of a model, the latest first."""
@@ -98,8 +84,7 @@ class TunedFile:
     def put(self, entry: Entry) -> None:
         """In the place of an older one for the same. A file that could not be read is kept beside. Raises OSError."""
         entries, faults = self.entries()
-        if faults and self.file.exists():
-            self.file.replace(self.file.with_suffix(".toml.old"))
+        keep_beside(self.file, faults)
         self._write([*(each for each in entries if each.key() != entry.key()), entry])
 
     def forget(self, wanted: Callable[[Entry], bool]) -> int:
@@ -111,23 +96,12 @@ class TunedFile:
         return len(entries) - len(kept)
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        import tomlkit
+        write_entries(self.file, HEADER, "tuned", map(_table, entries))
 
-        document = tomlkit.document()
-        document.add(tomlkit.comment(HEADER))
-        tables = tomlkit.aot()
-        for entry in entries:
-            values = {key: value for key, value in dataclasses.asdict(entry).items() if value is not None}
-            tables.append(tomlkit.item({**values, "settings": dict(entry.settings), "environment": dict(entry.environment)}))
-        document["tuned"] = tables
-        part = self.file.with_suffix(f".{os.getpid()}.part")
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(tomlkit.dumps(document), "utf-8")
-            part.replace(self.file)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+
+def _table(entry: Entry) -> dict[str, Any]:
+    values = {key: value for key, value in dataclasses.asdict(entry).items() if value is not None}
+    return {**values, "settings": dict(entry.settings), "environment": dict(entry.environment)}
 
 
 def parse_entry(values: Mapping[str, Any]) -> Entry:
