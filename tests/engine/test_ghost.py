@@ -20,6 +20,7 @@ from tokencli.engine.client import Engine
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
 from tokencli.listing import parts_of
 from tokencli.plan.model_info import model_info
+from tokencli.world import ghost as ghost_room
 from tokencli.world.gguf_file import parse_header, read_header
 from tokencli.world.ghost import Ghosts, Part
 
@@ -198,6 +199,27 @@ def test_those_of_a_killed_process_go_and_those_of_a_living_one_stay(tmp_path: P
     with Ghosts(tmp_path):
         assert not theirs.exists()
     assert left(tmp_path) == []
+
+
+def test_a_header_is_read_once_until_its_file_changes(smollm2: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner asks for a dozen dry runs of one file; stepping over 150,000 tokens takes longer than any of them."""
+    read: list[str] = []
+    thin = ghost_room._thin
+    monkeypatch.setattr(ghost_room, "_thin", lambda part, name: read.append(name) or thin(part, name))
+    path = tmp_path / "model.gguf"
+    path.symlink_to(smollm2.file)
+    with Ghosts(tmp_path) as ghosts:
+        one = ghosts.of_file(path)
+    with Ghosts(tmp_path) as ghosts:
+        assert ghosts.of_file(path).name == one.name
+        assert read == ["model.gguf"]
+        path.unlink()
+        part = zoo.header("smollm2-135m")
+        path.write_bytes(part.data)
+        assert ghosts.of_file(path).name != one.name
+        path.unlink()
+        with pytest.raises(ModelNotFound):
+            ghosts.of_file(path)
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from tokencli.app.partner import partner_of
 from tokencli.app.remembered import draft_wanted, remembering, tuned_for
 from tokencli.app.world import World, chosen, dry_run, planner_here, read_draft, read_model
 from tokencli.core import DeviceBytes, Holder, Loaded, Message, Plan, Request, Sampling
-from tokencli.engine.client import Engine
 from tokencli.errors import DoesNotFit
 from tokencli.plan.check import Check, as_dry_run, as_reserved, compared, without_draft
 from tokencli.plan.choose import Wishes
@@ -20,7 +19,7 @@ from tokencli.plan.idle import fits_if_closed, if_closed
 from tokencli.plan.memory import HOST, host_weights, mapped_bytes, refused, seen_by
 from tokencli.plan.planner import Decision, Planner
 from tokencli.plan.quants import size
-from tokencli.plan.sizes import ModelFile
+from tokencli.plan.sizes import DryRun, ModelFile, asked_once
 from tokencli.world import gguf_file, machine, settings
 
 
@@ -63,7 +62,8 @@ def _decided(
         else:
             profiles = settings.read_profiles(world.data)
             speeds = settings.read_speeds(world.data)
-            ask = functools.partial(dry_run_elsewhere, engine, world=world)
+            on_cpu = asked_once(lambda each: dry_run(engine, each, world).devices)
+            ask = functools.partial(dry_run_elsewhere, on_cpu)
             planner = Planner(target, elsewhere, profiles, ask, draft, speeds=speeds)
             notes.append(ESTIMATED)
         planner = chosen(planner, model, wishes, world) if machine_name else _settled(planner, model, wishes, world)
@@ -122,10 +122,10 @@ ESTIMATED = (
 )
 
 
-def dry_run_elsewhere(engine: Engine, plan: Plan, world: World) -> tuple[DeviceBytes, ...]:
+def dry_run_elsewhere(on_cpu: DryRun, plan: Plan) -> tuple[DeviceBytes, ...]:
     """The CPU's dry run, booked to the plan's device (FACTS: 8B shape 112 MiB on the CPU, 96 to 116 on lavapipe)."""
     draft = dataclasses.replace(plan.draft, device=None) if plan.draft else None
-    (found,) = dry_run(engine, dataclasses.replace(plan, device=None, gpu_layers=0, draft=draft), world).devices
+    (found,) = on_cpu(dataclasses.replace(plan, device=None, gpu_layers=0, cpu_moe_layers=0, draft=draft))
     if not plan.device:
         return (found,)
     partial = plan.gpu_layers < plan.model.offloadable_layers or plan.cpu_moe_layers > 0

@@ -19,7 +19,7 @@ from tokencli.plan.choose import Wishes
 from tokencli.plan.model_info import model_info
 from tokencli.plan.planner import Planner
 from tokencli.plan.quants import size
-from tokencli.plan.sizes import ModelFile
+from tokencli.plan.sizes import ModelFile, asked_once
 from tokencli.world import catalogue, energy, gguf_file, settings, verdicts
 from tokencli.world import machine as machines
 from tokencli.world.calibrated import CalibrationFile
@@ -188,7 +188,7 @@ def planner_here(
         target,
         dataclasses.replace(machine, busy_cores=meter.busy_cores(), memory_bandwidth=bandwidth),
         settings.read_profiles(world.data),
-        lambda plan: dry_run(engine, plan, world, deadline).devices,
+        asked_once(lambda plan: dry_run(engine, plan, world, deadline).devices),
         draft,
         extra_buffers,
         functools.cache(lambda device: engine.tensor_limit(device, seconds_left(deadline, world))),

@@ -90,6 +90,20 @@ def predicted(plan: Plan, info: ModelInfo, draft: ModelFile | None, dry_run: Dry
     return merged((*placed(plan, info), *(draft_places(plan, draft) if draft else ()), *buffers(dry_run(plan))))
 
 
+def asked_once(dry_run: DryRun) -> DryRun:
+    """The dry run, asked once for all plans that are equal in what its buffers depend on."""
+    known: dict[object, tuple[DeviceBytes, ...]] = {}
+
+    def ask(plan: Plan) -> tuple[DeviceBytes, ...]:
+        placing = plan.model.file, plan.device, plan.gpu_layers, plan.cpu_moe_layers, plan.extra_buffers, plan.draft
+        key = *placing, plan.context, plan.batch, plan.ubatch, plan.kv_type, plan.flash_attention
+        if key not in known:
+            known[key] = dry_run(plan)
+        return known[key]
+
+    return ask
+
+
 def buffers(found: Iterable[DeviceBytes]) -> Iterator[DeviceBytes]:
     """Of a dry run what has no closed form. Its output is of one row and its state of one copy: ours are the peak."""
     return (dataclasses.replace(place, output=0, recurrent=0) for place in found)

@@ -4,6 +4,7 @@ Knows the container format and the disk; knows no architecture. Headers are chec
 A ghost takes some 40 KB of disk whatever its model's size, and says how large the vocabulary is in place of what its tokens are.
 """
 
+import functools
 import hashlib
 import mmap
 import os
@@ -11,7 +12,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -66,19 +67,22 @@ class Ghosts:
 
     def of_file(self, path: Path) -> Path:
         """The ghost of the model at `path`, of all its parts if it is split. Raises ModelNotFound, BadModelFile."""
-        with ExitStack() as stack:
-            files = [stack.enter_context(_mapped(path.with_name(each))) for each in parts_of(path.name)]
-            return self.of(path.name, [Part(data, len(data)) for data in files])
+        return self._of_headers([_thinned(part, _stamp(part)) for part in map(path.with_name, parts_of(path.name))])
 
     def of(self, name: str, parts: Sequence[Part]) -> Path:
         """The ghost of a model from the headers of its parts in order; a split one is named by its first. Raises BadModelFile."""
-        headers = [_thin(part, name) for part in parts]
+        return self._of_headers([_thin(part, name) for part in parts])
+
+    def _of_headers(self, headers: Sequence[tuple[bytes, int]]) -> Path:
         key = hashlib.sha256(b"".join(b"%b%d" % each for each in headers)).hexdigest()[:16]
         if key not in self._made:
-            names = [f"{key}-{number:05d}-of-{len(parts):05d}.gguf" for number in range(1, len(parts) + 1)]
-            for file, (header, size) in zip(names if len(parts) > 1 else [f"{key}.gguf"], headers, strict=True):
+            count = len(headers)
+            names = (
+                [f"{key}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)] if count > 1 else [f"{key}.gguf"]
+            )
+            for file, (header, size) in zip(names, headers, strict=True):
                 _write_sparse(self._folder / file, header, size)
-            self._made[key] = self._folder / (names[0] if len(parts) > 1 else f"{key}.gguf")
+            self._made[key] = self._folder / names[0]
         return self._made[key]
 
 
@@ -102,6 +106,21 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
         raise ModelNotFound(f"there is no file {path}", "check the path") from None
     except (OSError, ValueError) as error:
         raise BadModelFile(f"{path} cannot be read: {error}", "check the file and its permissions") from None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None  # opening it tells why
+    return status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=8)
+def _thinned(path: Path, _version: object) -> tuple[bytes, int]:
+    """Kept for the next dry run: stepping over a large vocabulary takes longer than it. Raises ModelNotFound, BadModelFile."""
+    with _mapped(path) as data:
+        return _thin(Part(data, len(data)), path.name)
 
 
 def _write_sparse(path: Path, header: bytes, size: int) -> None:
