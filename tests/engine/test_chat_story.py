@@ -306,14 +306,19 @@ def test_a_read_file_comes_with_the_next_message_and_exports_hold_all(
     notes = tmp_path / "notes.txt"
     notes.write_text("buy bread")
     chat = start(letters)
-    assert chat.read(notes) == 9
+    assert chat.read(str(notes)) == 9
     texts(chat.say("What must I buy?"))
     assert chat.messages[0].content == "notes.txt:\n```\nbuy bread\n```\n\nWhat must I buy?"
     with pytest.raises(UsageError, match="cannot be read"):
-        chat.read(tmp_path / "nothing.txt")
-    chat.export(tmp_path / "out.md", "md")
+        chat.read(str(tmp_path / "nothing.txt"))
+    for name in ("~no-such-user/notes.txt", "no\0tes"):  # no traceback, whatever is typed
+        with pytest.raises(UsageError):
+            chat.read(name)
+        with pytest.raises(UsageError):
+            chat.export(name, "md")
+    chat.export(str(tmp_path / "out.md"), "md")
     assert "## You\n\nnotes.txt" in (tmp_path / "out.md").read_text()
     with pytest.raises(UsageError, match="exists"):
-        chat.export(tmp_path / "out.md", "json")
-    chat.export(tmp_path / "out.json", "json")
+        chat.export(str(tmp_path / "out.md"), "json")
+    chat.export(str(tmp_path / "out.json"), "json")
     assert '"role": "user"' in (tmp_path / "out.json").read_text()

@@ -1,7 +1,6 @@
 """A conversation with the methods of app/chat.py whose answers are written in advance: no model, no disk."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tests.unit.test_views import DONE, ON_CPU, STATS
 from tokencli.app.chat import ChatStats, ChatWishes
@@ -131,8 +130,8 @@ class FakeChat:
     def think(self, mode: str) -> None:
         self.asked.append(("think", mode))
 
-    def read(self, path: Path) -> int:
-        self.asked.append(("read", str(path)))
+    def read(self, name: str) -> int:
+        self.asked.append(("read", name))
         return 1234
 
     def save(self, name: str) -> None:
@@ -141,5 +140,5 @@ class FakeChat:
     def delete(self, name: str) -> None:
         self.asked.append(("delete", name))
 
-    def export(self, path: Path, kind: str) -> None:
-        self.asked.append(("export", str(path), kind))
+    def export(self, name: str, kind: str) -> None:
+        self.asked.append(("export", name, kind))

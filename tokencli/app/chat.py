@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from tokencli.app.answer import Question, check_prompt, random_seed
@@ -18,6 +17,7 @@ from tokencli.app.told import once
 from tokencli.app.world import World, read_model
 from tokencli.core import Done, Event, Note, Plan, Sampling, Stats, Text, Thinking
 from tokencli.errors import UsageError
+from tokencli.paths import typed
 from tokencli.plan.choose import Wishes
 from tokencli.world.sessions import SessionLine, StoredMessage
 
@@ -221,10 +221,11 @@ class Chat:
         """Ask the template for reasoning or none from now on; a note comes with the answer where it knows no such thing."""
         self._settings = dataclasses.replace(self._settings, thinking=mode)
 
-    def read(self, path: Path) -> int:
+    def read(self, name: str) -> int:
         """Keep a text file for the next message; its length in characters. Raises UsageError where it cannot be read as text."""
+        path = typed(name)
         try:
-            text = path.expanduser().read_text("utf-8")
+            text = path.read_text("utf-8")
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}", "check the path") from None
         except UnicodeDecodeError:
@@ -244,10 +245,11 @@ class Chat:
         """Delete a saved conversation for good. Raises UsageError where there is none of the name, or it is open."""
         self._store.delete(name)
 
-    def export(self, path: Path, kind: Literal["md", "json"]) -> None:
+    def export(self, name: str, kind: Literal["md", "json"]) -> None:
         """Write the conversation to a new file. Raises UsageError where it exists or cannot be written."""
+        path = typed(name)
         try:
-            with path.expanduser().open("x", encoding="utf-8") as file:
+            with path.open("x", encoding="utf-8") as file:
                 file.write(self._conversation.exported(kind, self.model))
         except FileExistsError:
             raise UsageError(f"{path} exists", "give another name") from None

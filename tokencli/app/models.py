@@ -15,6 +15,7 @@ from tokencli.core import Event, Note, Plan
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError, UsageError
 from tokencli.listing import HubModel, variants
 from tokencli.names import HubName
+from tokencli.paths import typed
 from tokencli.plan.choose import Wishes
 from tokencli.plan.memory import placed
 from tokencli.plan.model_info import model_info
@@ -163,7 +164,7 @@ def add(alias: str, target: str, world: World, quant: str | None = None) -> Path
     else:
         found = find(target, world, quant)
         gguf_file.read_header(found.path)
-        path = Path(target).expanduser() if found.offered else found.path  # a folder of quants stays one
+        path = typed(target) if found.offered else found.path  # a folder of quants stays one
         table = {"path": str(path.resolve())}
     catalogue.add(world.own, alias, table)
     return world.own

@@ -1,9 +1,8 @@
 """A chat template that was asked for: by name, or as a file."""
 
-from pathlib import Path
-
 from tokencli.engine.known_templates import TEMPLATES
 from tokencli.errors import UsageError
+from tokencli.paths import typed
 
 
 def template_source(wanted: str) -> str:
@@ -11,7 +10,7 @@ def template_source(wanted: str) -> str:
     if wanted in TEMPLATES:
         return TEMPLATES[wanted]
     try:
-        return Path(wanted).expanduser().read_text("utf-8")
+        return typed(wanted).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         known = ", ".join(TEMPLATES)
         raise UsageError(f"--template {wanted} is no known template and no readable file", f"known templates: {known}") from None

@@ -4,7 +4,6 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokencli.cli.chat_view import session_lines, shortened, stats_lines
@@ -201,7 +200,7 @@ def _draft(talk: Talk, name: str) -> None:
 
 
 def _read(talk: Talk, name: str) -> None:
-    length = talk.chat.read(Path(name).expanduser())
+    length = talk.chat.read(name)
     talk.note(f"{name}: {length} characters, they go along with the next message")
 
 
@@ -228,7 +227,7 @@ def _export(talk: Talk, argument: str) -> None:
     kind, _, name = argument.partition(" ")
     if kind not in KINDS or not name.strip():
         raise _teach(_command("export"), f"/export needs md or json and a file, not {argument}")
-    talk.chat.export(Path(name.strip()).expanduser(), kind)  # type: ignore[arg-type]
+    talk.chat.export(name.strip(), kind)  # type: ignore[arg-type]
     talk.note(f"written to {name.strip()}")
 
 

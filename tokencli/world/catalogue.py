@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokencli.errors import ModelNotFound, UsageError
+from tokencli.paths import typed
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
@@ -77,9 +78,9 @@ def resolve(name: str, catalogue: Mapping[str, Entry]) -> Path:
     """The file or folder that `name` stands for where it is not of the hub. Raises ModelNotFound; it is not looked into."""
     entry = catalogue.get(name)
     if entry:
-        return Path(entry.path).expanduser() if entry.path else packaged_file(entry)
-    with contextlib.suppress(OSError, RuntimeError):  # too long for a path, or another user's home that is not there
-        path = Path(name).expanduser()
+        return typed(entry.path) if entry.path else packaged_file(entry)
+    with contextlib.suppress(OSError):  # too long for a path
+        path = typed(name)
         if path.exists() or path.suffix == ".gguf" or path.name != name:
             return path
     near = difflib.get_close_matches(name, catalogue, n=1, cutoff=0.4)

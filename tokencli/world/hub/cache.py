@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokencli.listing import File, Listing
+from tokencli.paths import typed
 
 _HASH_LENGTHS = {64: "sha256", 40: "oid"}
 
@@ -20,7 +21,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where huggingface_hub keeps its files (its constants.py), found without importing it."""
     home = environ.get("HF_HOME") or os.path.join(environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")  # noqa: PTH118
     folder = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")  # noqa: PTH118
-    return Path(os.path.expandvars(folder)).expanduser()
+    return typed(os.path.expandvars(folder))
 
 
 @dataclass(frozen=True, slots=True)

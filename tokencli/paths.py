@@ -1,0 +1,16 @@
+"""Paths as people type them. Knows the user's home; reads no file."""
+
+import os
+from pathlib import Path
+
+from tokencli.errors import UsageError
+
+
+def typed(text: str) -> Path:
+    """`~` and `~user` are made folders, as a shell does: left as they are where there is no such user.
+
+    Raises UsageError for what no system takes as a path.
+    """
+    if "\0" in text:
+        raise UsageError(f"{text!r} is no path", "leave the NUL character out")
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises RuntimeError for a user who is not there
