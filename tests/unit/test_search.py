@@ -16,8 +16,9 @@ from tokencli.app.plan import dry_run_elsewhere
 from tokencli.core import Device, DeviceBytes, Draft, Machine, ModelInfo, Plan
 from tokencli.errors import DoesNotFit, OutOfMemory, UsageError
 from tokencli.listing import variants
+from tokencli.plan import quants
 from tokencli.plan.choose import ALL, Wishes
-from tokencli.plan.loss import FLOOR, loss, published_loss, without_kernel
+from tokencli.plan.loss import _MADE_FOR, FLOOR, loss, published_loss, without_kernel
 from tokencli.plan.memory import placed, refusal
 from tokencli.plan.offers import offered_besides, scaled
 from tokencli.plan.planner import Planner
@@ -337,6 +338,19 @@ def test_losses_are_the_published_ones_and_never_made_up() -> None:
     assert loss("Q4_0") <= FLOOR < loss("Q3_K_L")
     assert without_kernel("cuda", "TQ2_0")
     assert without_kernel("vulkan", "TQ2_0") is None
+
+
+@pytest.mark.parametrize("name", [each for each in quants._ORDER if each not in _MADE_FOR])
+def test_every_quant_that_may_be_taken_has_a_loss_to_sort_by(name: str) -> None:
+    """Without one it is never taken, and no --max-loss accepts it; with a publisher's mark it is no worse known."""
+    assert 0 <= loss(name) < float("inf")
+    assert loss(f"UD-{name}") == loss(name)
+
+
+def test_eight_bits_with_a_publishers_mark_are_taken() -> None:
+    eight = dataclasses.replace(EIGHT_B.offered[-1], quant="UD-Q8_K_XL")
+    own = planner(dataclasses.replace(EIGHT_B, offered=(eight,)), a_machine(24, 24, "gpu"))
+    assert own.choose(Wishes(max_loss=0.5)).quant == "UD-Q8_K_XL"
 
 
 def test_a_device_that_was_named_is_kept_also_where_the_cpu_is_faster() -> None:
