@@ -134,7 +134,7 @@ class Planner:
             plan = loaded_once(plan, self.info_for(plan), budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
-        if plan.draft and self.draft and wishes.draft == "auto" and not (self.tuned and self.tuned.values.get("draft")):
+        if plan.draft and self.draft and wishes.draft == "auto" and not settings.tuned.get("draft"):
             plan = self._if_it_pays(plan, self.draft, budgets)
         plan = _noted(plan, *self._read_again(plan, budgets), *([self.speeds.note] if self.speeds and self.speeds.note else []))
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
@@ -307,7 +307,7 @@ class Planner:
         """The plan with the draft that nobody named and nobody measured only where it is safe to expect that it pays."""
         alone = dataclasses.replace(plan, draft=None)
         found = self._offer(Partner(draft.model.name, draft, True), self._sized(alone, budgets), budgets)
-        if found.pays and plan.draft and found.device == plan.draft.device:
+        if found.pays and plan.draft and found.device == (plan.draft.device or HOST):
             return plan
         return _noted(alone, f"without the draft: {unpaid(found)}")
 
