@@ -24,7 +24,7 @@ from tokencli.plan.choose import (
     tuned_device,
 )
 from tokencli.plan.fixes import Fix, priced
-from tokencli.plan.loss import without_kernel
+from tokencli.plan.loss import FLOOR, without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
 from tokencli.plan.partner import Offer, Partner, offer, unpaid
@@ -136,7 +136,8 @@ class Planner:
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
         if plan.draft and self.draft and wishes.draft == "auto" and not settings.tuned.get("draft"):
             plan = self._if_it_pays(plan, self.draft, budgets)
-        plan = _noted(plan, *self._read_again(plan, budgets), *([self.speeds.note] if self.speeds and self.speeds.note else []))
+        plan = _noted(plan, *self._lost_much(), *self._read_again(plan, budgets))
+        plan = _noted(plan, self.speeds.note) if self.speeds and self.speeds.note else plan
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
     def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
@@ -278,6 +279,14 @@ class Planner:
             what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
             why = f"{plan.device} takes no matrix, or result of one, above {limit >> 20} MiB"
             yield f"{what} ({size >> 20} MiB) left on the CPU: {why}"
+
+    def _lost_much(self) -> Iterator[str]:
+        if self.target.loss > FLOOR:
+            quant = self.target.quant
+            yield (
+                f"{quant}: {self.target.measured.told(quant)}, where up to {FLOOR:g} % are accepted: "
+                "a model of fewer parameters with more bits may answer better"
+            )
 
     def _read_again(self, plan: Plan, budgets: Budgets) -> Iterator[str]:
         """Mapped weights may be more than what is free of the RAM now: it works, and it costs time."""
