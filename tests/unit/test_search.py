@@ -177,6 +177,17 @@ def test_the_gpus_limit_is_told_with_the_kernel_parameter_that_raises_it() -> No
     assert not any("ttm" in note for note in card)
 
 
+@pytest.mark.parametrize(("gtt", "carved", "said"), [(48, 0, False), (None, 4, False), (30, 4, True), (None, 20, True)])
+def test_a_kernel_parameter_is_advised_only_where_it_is_larger_than_what_is_set(gtt: int | None, carved: int, said: bool) -> None:
+    """Of 60 GiB three quarters are advised: no more than 48 are set already, and a carve-out is none of them."""
+    total = 50 if gtt is None else gtt + carved
+    sizes = {"carve_out_bytes": carved * GIB, "gtt_bytes": gtt and gtt * GIB, "bandwidth_bytes_per_second": 90e9}
+    igpu = Device("Vulkan0", "integrated", "AMD Radeon 780M", total * GIB, total * GIB, **sizes)  # type: ignore[arg-type]
+    here = Machine(8, 60 * GIB, 59 * GIB, (igpu, Device("CPU", "cpu", "", 60 * GIB, 59 * GIB)))
+    large = ModelFile.of(info(51, GIB), "l.gguf", "large")
+    assert any("ttm.pages_limit" in note for note in planner(large, here).plan(Wishes()).notes) == said
+
+
 @pytest.mark.parametrize("machine", SHIPPED)
 @pytest.mark.parametrize(
     "wishes",

@@ -71,8 +71,10 @@ def partly(split: Plan, experts_decided: bool, budgets: Budgets) -> str:
 def larger_gtt(plan: Plan, machine: Machine, budgets: Budgets) -> Iterator[str]:
     """What would let an AMD GPU use more of the RAM, where that and not the RAM is the limit (report A1-30)."""
     device = next(each for each in machine.devices if each.id == plan.device)
-    if device.kind == "integrated" and "AMD" in device.description and budgets.device < budgets.host:
-        wanted = machine.ram_total_bytes * 3 // 4
+    present = device.total_bytes - (device.carve_out_bytes or 0) if device.gtt_bytes is None else device.gtt_bytes
+    wanted = machine.ram_total_bytes * 3 // 4
+    limits = device.kind == "integrated" and "AMD" in device.description and budgets.device < budgets.host
+    if limits and wanted > present:
         yield (
             f"Linux lets {device.id} use {gib(device.total_bytes)}: the kernel parameter ttm.pages_limit={wanted // 4096} "
             f"(on older kernels amdgpu.gttsize={wanted >> 20}) allows more of the RAM"
