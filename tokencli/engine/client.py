@@ -276,9 +276,13 @@ class Engine:
             pass  # the worker is gone: reading tells how
 
     def _read_messages(self) -> None:
-        for raw in self._process.stdout or ():
-            self._inbox.put(json.loads(raw))
-        self._inbox.put(None)
+        try:
+            for raw in self._process.stdout or ():
+                self._inbox.put(json.loads(raw))
+        except ValueError:
+            pass  # it died in the middle of a line: the end, like any other
+        finally:
+            self._inbox.put(None)
 
     def _read_log(self) -> None:
         for raw in self._process.stderr or ():
