@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tokencli.decode.sampling import pick
 from tokencli.decode.speculate import Decoder, Drafter
-from tokencli.errors import EngineError
+from tokencli.errors import TokencliError
 
 
 class NoDraft:
@@ -159,16 +159,17 @@ class ModelDrafter:
 
 
 class Guarded:
-    """Lets the answer go on when its drafter fails: from then on nothing is proposed, `failure` says why."""
+    """Lets the answer go on when its drafter fails, by `fallback` from the next proposal on; `failure` says why it failed."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Drafter, fallback: Drafter | None = None) -> None:
         self._drafter = drafter
+        self._fallback = fallback or NoDraft()
         self.failure: str | None = None
 
     def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
         try:
             return self._drafter.propose(tokens, most)
-        except EngineError as error:
+        except TokencliError as error:
             self.failure = error.what
-            self._drafter = NoDraft()
+            self._drafter = self._fallback
             return ()

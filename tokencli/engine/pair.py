@@ -96,13 +96,16 @@ class Pair:
                 model.use_threads(count)
 
     def drafter(self, request: Request) -> Guarded:
-        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
+        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's.
+
+        Where the depth adapts, lookup goes on after a draft model that failed.
+        """
         failed = self.guarded is not None and self.guarded.failure is not None
-        self.guarded = Guarded(self._drafter(request, request.reuse and not failed))
+        model = self._model_drafter(self.draft, request, request.reuse and not failed) if self.draft else None
+        self.guarded = Guarded(self._drafter(model), self._drafter(None) if self.controller else None)
         return self.guarded
 
-    def _drafter(self, request: Request, keep: bool) -> Drafter:
-        model = self._model_drafter(self.draft, request, keep) if self.draft else None
+    def _drafter(self, model: ModelDrafter | None) -> Drafter:
         if self.controller:
             return Adaptive(self.controller, model, time.perf_counter, lambda: self.target.seconds)
         return model or (NgramDrafter() if self.depth else NoDraft())
