@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +103,27 @@ def test_a_model_draft_decodes_each_token_of_the_text_once() -> None:
         draft = list(drafter.propose(tokens, 4))
         tokens = [*tokens, *draft, sum([*tokens, *draft]) % 97]
     assert decoder.decoded == 3 + 3 + 9 * (2 + 3)
+
+
+class Looked(list[int]):
+    """A text that counts how many of its tokens were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_draft_that_rests_compares_each_token_of_a_later_turn_once() -> None:
+    drafter, text = ModelDrafter(Counting(), seed=0), Looked(range(1000))
+    drafter.propose(text, 1)
+    drafter.begin(0)
+    text.looks = 0
+    for token in range(100):
+        text.append(token)
+        assert drafter.behind(text) == 1 + token
+    assert text.looks < 1200
 
 
 @pytest.mark.parametrize("failure", [EngineError, OutOfMemory, DoesNotFit])

@@ -136,6 +136,7 @@ class ModelDrafter:
         same, start = self._agreed, self._start
         while same < len(self._cached) and start + same < len(tokens) and self._cached[same] == tokens[start + same]:
             same += 1
+        self._agreed = same  # the text only grows: what was compared once need not be again
         return max(0, min(same, len(tokens) - 1 - start))
 
     def _catch_up(self, tokens: Sequence[int], tail: int | None) -> int:
