@@ -6,6 +6,7 @@ What it does not know it refuses by name: an answer is never less than what was 
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -13,11 +14,11 @@ from tokencli.errors import UsageError
 
 _ANNOTATIONS = {
     *("title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions"),
-    *("deprecated", "readOnly", "writeOnly"),
+    *("deprecated", "readOnly", "writeOnly", "example", "externalDocs", "discriminator"),
 }
 _KNOWN = {
     "object": {"properties", "required", "additionalProperties"},
-    "array": {"items", "minItems", "maxItems"},
+    "array": {"items", "prefixItems", "minItems", "maxItems"},
     "string": {"minLength", "maxLength"},
     "number": set[str](),
     "integer": set[str](),
@@ -80,20 +81,26 @@ class _Rules:
             return "any"
         if not isinstance(schema, dict):
             raise _refused(f"{where} is {json.dumps(schema)[:40]}, not a schema")
-        given = schema.keys() - _ANNOTATIONS
-        for keyword, make in (("$ref", self._reference), ("anyOf", self._any_of)):
+        kinds = _types(schema, where)
+        given = {keyword for keyword in schema.keys() - _ANNOTATIONS if not keyword.startswith("x-")}
+        given -= set() if schema.get("nullable") else {"nullable"}
+        for keyword, make in (
+            ("$ref", self._reference),
+            ("anyOf", self._any_of),
+            ("oneOf", self._one_of),
+            ("allOf", self._all_of),
+        ):
             if keyword in schema:
                 _only(given, {keyword}, where, f" beside {keyword!r}")
                 return make(schema[keyword], where)
-        kinds = _types(schema, where)
         for keyword in ("const", "enum"):
             if keyword in schema:
-                _only(given, {keyword, "type"}, where, f" beside {keyword!r}")
-                return _one_of(schema, keyword, kinds, where)
+                _only(given, {keyword, "type", "nullable"}, where, f" beside {keyword!r}")
+                return "(" + " | ".join(_literal(value) for value in _values(schema, where) or ()) + ")"
         kinds = kinds or _guess(given)
-        if not kinds and not given:
+        if not kinds and not given - {"nullable"}:
             return "any"
-        _only(given, {"type"}.union(*(_KNOWN[kind] for kind in kinds)), where)
+        _only(given, {"type", "nullable"}.union(*(_KNOWN[kind] for kind in kinds)), where)
         made = [self._of_kind(kind, schema, where) for kind in kinds]
         return made[0] if len(made) == 1 else f"({' | '.join(made)})"
 
@@ -137,26 +144,85 @@ class _Rules:
             each = waiting.pop()
             if not isinstance(each, dict):
                 continue
-            if isinstance(each.get("anyOf"), list):
-                waiting += each["anyOf"]
+            for keyword in ("anyOf", "oneOf", "allOf"):
+                waiting += each[keyword] if isinstance(each.get(keyword), list) else ()
             if isinstance(each.get("$ref"), str) and each["$ref"] not in found:
                 waiting.append(self._target(each["$ref"], where))
                 found.add(each["$ref"])
         return found
 
     def _any_of(self, schemas: Any, where: str) -> str:
+        return self._choice(schemas, where, "anyOf")
+
+    def _choice(self, schemas: Any, where: str, keyword: str) -> str:
         if not isinstance(schemas, list) or not schemas:
-            raise _refused(f"{where} has an anyOf that is no list")
-        return "(" + " | ".join(self._of(each, f"{where}, anyOf {number}") for number, each in enumerate(schemas)) + ")"
+            raise _refused(f"{where} has an {keyword} that is no list")
+        return "(" + " | ".join(self._of(each, f"{where}, {keyword} {number}") for number, each in enumerate(schemas)) + ")"
+
+    def _one_of(self, schemas: Any, where: str) -> str:
+        """As anyOf, where no value can be of two of the alternatives."""
+        made = self._choice(schemas, where, "oneOf")
+        for (one, first), (other, second) in combinations(enumerate(schemas), 2):
+            if not self._apart(self._meant(first, where), self._meant(second, where), where):
+                raise _refused(f"{where} has 'oneOf', of which {one} and {other} may hold together")
+        return made
+
+    def _all_of(self, schemas: Any, where: str) -> str:
+        if not isinstance(schemas, list) or len(schemas) != 1:
+            raise _refused(f"{where} has 'allOf' of another count than one")
+        return self._of(schemas[0], where)
+
+    def _meant(self, schema: Any, where: str) -> Any:
+        """The schema that another only refers to or wraps."""
+        while isinstance(schema, dict) and ("$ref" in schema or "allOf" in schema):
+            schema = self._target(schema["$ref"], where) if "$ref" in schema else schema["allOf"][0]
+        return {} if schema is True else schema
+
+    def _apart(self, one: Mapping[str, Any], other: Mapping[str, Any], where: str) -> bool:
+        """Whether no value is of both: of no type of both, not among the values of both, or told apart by a member of both."""
+        if not self._may_be(one, where) & self._may_be(other, where):
+            return True
+        ours, theirs = _values(one, where), _values(other, where)
+        if ours is not None and theirs is not None:
+            return not any(value in theirs for value in ours)
+        for name in set(one.get("required", ())) & set(other.get("required", ())):
+            ours, theirs = (_values(self._meant(each["properties"][name], where), where) for each in (one, other))
+            if ours is not None and theirs is not None and not any(value in theirs for value in ours):
+                return True
+        return False
+
+    def _may_be(self, schema: Any, where: str) -> set[str]:
+        """The types that a value of a schema may be of."""
+        schema = self._meant(schema, where)
+        if (values := _values(schema, where)) is not None:
+            return set().union(*(_types_of(value) for value in values))
+        choices = schema.get("anyOf", schema.get("oneOf", ()))
+        if choices:
+            return set().union(*(self._may_be(each, where) for each in choices))
+        kinds = set(_types(schema, where) or _KNOWN)
+        return kinds | {"integer"} if "number" in kinds else kinds
 
     def _array(self, schema: Mapping[str, Any], where: str) -> str:
-        item = self._of(schema.get("items", True), f"the items of {where}")
+        """Items, the first by prefixItems where given. After these come others only where `items` or the count asks for them."""
         least, most = _bounds(schema, "minItems", "maxItems", where)
-        if most == 0:
-            return r'"[" space "]"'
-        further = f'(space "," space {item}){{{max(least - 1, 0)},{"" if most is None else most - 1}}}'
-        some = f"{item} {further} space"
-        return self._rule(f'"[" space {some if least else f"({some})?"} "]"')
+        first = schema.get("prefixItems", [])
+        if not isinstance(first, list):
+            raise _refused(f"{where} has prefixItems that are no list")
+        items = schema.get("items", not first or least > len(first))
+        most = len(first) if items is False and (most is None or most > len(first)) else most
+        if most is not None and most < least:
+            raise _refused(f"{where} has minItems {least} and items only for {most}")
+        made = [self._of(each, f"item {number} of {where}") for number, each in enumerate(first)][:most]
+        further = "" if items is False else self._of(items, f"the items of {where}")
+        if not made and most != 0:
+            made = [further]
+        rest = ""
+        if most is None or most > len(made):
+            rest = f'(space "," space {further}){{{max(least - len(made), 0)},{"" if most is None else most - len(made)}}}'
+        for number, item in reversed(list(enumerate(made))):
+            rest = f'{"" if number == 0 else """space "," space """}{item} {rest}{" space" if number == 0 else ""}'
+            rest = rest if number < least else f"({rest})?"
+        return self._rule(f'"[" space {rest} "]"')
 
     def _object(self, schema: Mapping[str, Any], where: str) -> str:
         """Members in the schema's order, the optional ones left out or not. Others only where no member is named."""
@@ -191,7 +257,10 @@ class _Rules:
 
 
 def _types(schema: Mapping[str, Any], where: str) -> list[str]:
-    """The types that a schema names; none where it names none."""
+    """The types that a schema names, with null where it is nullable; none where it names none."""
+    nullable = schema.get("nullable", False)
+    if not isinstance(nullable, bool):
+        raise _refused(f"{where} has the nullable {nullable!r}")
     if "type" not in schema:
         return []
     given = schema["type"]
@@ -201,7 +270,7 @@ def _types(schema: Mapping[str, Any], where: str) -> list[str]:
     for kind in kinds:
         if not isinstance(kind, str) or kind not in _KNOWN:
             raise _refused(f"{where} has the type {kind!r}")
-    return list(dict.fromkeys(kinds))
+    return list(dict.fromkeys([*kinds, "null"] if nullable else kinds))
 
 
 def _types_of(value: Any) -> set[str]:
@@ -230,16 +299,19 @@ def _only(given: Iterable[str], known: set[str], where: str, beside: str = "") -
         raise _refused(f"{where} has {unknown[0]!r}{beside}")
 
 
-def _one_of(schema: Mapping[str, Any], keyword: str, kinds: Iterable[str], where: str) -> str:
-    """The values of a const or an enum that are of the types given, if any are."""
+def _values(schema: Mapping[str, Any], where: str) -> list[Any] | None:
+    """The values of a const or an enum that are of the types given, if any are; None without const and enum."""
+    keyword = "const" if "const" in schema else "enum"
+    if keyword not in schema:
+        return None
     values = [schema["const"]] if keyword == "const" else schema["enum"]
     if not isinstance(values, list) or not values:
         raise _refused(f"{where} has an enum without values")
-    if kinds:
-        values = [value for value in values if _types_of(value) & set(kinds)]
+    if kinds := set(_types(schema, where)):
+        values = [value for value in values if _types_of(value) & kinds]
     if not values:
         raise _refused(f"{where} has {keyword!r} without a value of its type")
-    return "(" + " | ".join(_literal(value) for value in values) + ")"
+    return values
 
 
 def _bounds(schema: Mapping[str, Any], least: str, most: str, where: str) -> tuple[int, int | None]:
@@ -272,5 +344,8 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _refused(what: str) -> UsageError:
-    known = "types, properties, required, additionalProperties, items, lengths and counts, enum, const, anyOf and local $ref"
+    known = (
+        "types, nullable, properties, required, additionalProperties, items, prefixItems, lengths and counts, enum, const, "
+        "anyOf, oneOf of disjoint alternatives, allOf of one and local $ref"
+    )
     return UsageError(f"this JSON schema is not one that can be kept to: {what}", f"known here: {known}; or give a --grammar")
