@@ -1,8 +1,10 @@
 """Chat templates as real model files carry them, and as an unfriendly file could."""
 
 import re
+import time
 
 import pytest
+from jinja2 import Template
 
 from tokencli.core import Message, Thinking
 from tokencli.engine import chat_template
@@ -194,6 +196,25 @@ class TestLimits:
     def test_an_endless_template_ends_by_the_time_limit(self) -> None:
         endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}"
         assert "longer than 2 s" in failure(endless)
+
+    def test_an_endless_compilation_ends_by_the_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(chat_template, "TIME_LIMIT_SECONDS", 0.05)
+        began = time.monotonic()
+        assert "longer than 0.05 s" in failure("{{ 1 }}" * 20_000)
+        assert time.monotonic() - began < 1
+
+    def test_a_template_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled = []
+        plain = chat_template._Environment.from_string
+
+        def from_string(self: chat_template._Environment, source: str) -> Template:
+            compiled.append(source)
+            return plain(self, source)
+
+        monkeypatch.setattr(chat_template._Environment, "from_string", from_string)
+        template = "{% set n = namespace(x=0) %}{% set n.x = n.x + 1 %}once {{ n.x }} {{ messages[0].content }}"
+        texts = [rendered(template, Message("user", text)) for text in ("a", "b")]
+        assert (texts, compiled) == (["once 1 a", "once 1 b"], [template])
 
     def test_the_time_limit_ends_a_loop_that_calls_nothing(self) -> None:
         rounds = 0

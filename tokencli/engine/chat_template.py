@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import Extension
 from jinja2.nodes import Node
 from jinja2.parser import Parser
@@ -154,14 +155,22 @@ def _merged(messages: _Messages) -> _Messages:
     return merged
 
 
-def _render(template: str, messages: _Messages, bos: str, eos: str, ask: bool, switches: dict[str, Any]) -> str:
-    """Raises TemplateError for all that can go wrong inside."""
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
+    """Many times dearer than to render; most of all with every line looked at, which what compiles does not need."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
     environment.filters["tojson"] = _to_json
     environment.globals.update(raise_exception=_raise, strftime_now=_strftime_now)
+    with _time_limit(TIME_LIMIT_SECONDS, each_line=False):
+        return environment.from_string(template)
+
+
+def _render(template: str, messages: _Messages, bos: str, eos: str, ask: bool, switches: dict[str, Any]) -> str:
+    """Raises TemplateError for all that can go wrong inside."""
     try:
+        compiled = _compiled(template)
         with _time_limit(TIME_LIMIT_SECONDS):
-            return environment.from_string(template).render(
+            return compiled.render(
                 messages=messages,
                 tools=None,
                 documents=None,
@@ -184,18 +193,18 @@ def _failure(error: TemplateError) -> BadModelFile:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises _TooLong inside what the block calls, at the next line of it: works in every thread and on every system.
+def _time_limit(seconds: float, each_line: bool = True) -> Iterator[None]:
+    """Raises _TooLong inside what the block calls, at the next line or call of it: works in every thread and on every system.
 
     What it cannot end is one long operation of C, such as a large power: those are limited by size.
     """
     deadline = time.monotonic() + seconds
     before = sys.gettrace()
 
-    def check(_frame: FrameType, _event: str, _argument: object) -> TraceFunction:
+    def check(_frame: FrameType, _event: str, _argument: object) -> TraceFunction | None:
         if time.monotonic() > deadline:
             raise _TooLong
-        return check
+        return check if each_line else None
 
     sys.settrace(check)
     try:
