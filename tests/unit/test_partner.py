@@ -106,7 +106,7 @@ def test_the_plan_is_the_same_with_and_without_a_draft_on_offer(free: int, ram: 
     auto = dataclasses.replace(own, draft=DRAFT).plan(Wishes(draft="auto"))
     split = ("device", "gpu_layers", "cpu_moe_layers", "context", "kv_type", "ubatch")
     assert [getattr(auto, each) for each in split] == [getattr(alone.plan, each) for each in split]
-    assert auto.draft is None or (kind == "gpu" and auto.draft.device == "CUDA0")
+    assert auto.draft is None or (kind == "gpu" and auto.draft.device in ("CUDA0", None))
 
 
 def test_auto_takes_it_unmeasured_only_on_a_card_of_its_own_and_where_it_should_pay() -> None:
@@ -124,6 +124,23 @@ def test_auto_takes_it_unmeasured_only_on_a_card_of_its_own_and_where_it_should_
     assert any("is expected to make it 1.00 times as fast" in note for note in full.notes)  # type: ignore[attr-defined]
     measured = plan("Qwen3-8B", "amd-780m-32gb", Tuned("Vulkan0", {"draft": "qwen3-0.6b"}, "tuned"))
     assert measured.draft.file == "draft.gguf"  # type: ignore[attr-defined]
+
+
+def test_auto_takes_it_on_the_cpu_too_where_the_card_is_full_and_it_should_pay() -> None:
+    large = ModelFile.of(speed_models.info("Qwen3-14B", "Q5_K_M"), "14b.gguf", "14b")
+    own = dataclasses.replace(planner(large, a_machine(12, 32, "gpu"), some_compute), draft=DRAFT)
+    plan = own.plan(Wishes(draft="auto", context=4096, kv_type="f16"))
+    assert (plan.gpu_layers, plan.draft and plan.draft.device) == (41, None)
+    assert plan.draft
+    assert plan.notes == ("the draft runs on the CPU: CUDA0 has no room for it",)
+
+
+def test_what_was_tuned_on_a_card_is_no_measurement_of_the_cpu() -> None:
+    tuned = Tuned("CUDA0", {"draft": "qwen3-0.6b"}, "tuned")
+    own = planner(target("Qwen3-4B"), read_snapshot("cuda-6gb-16gb", data_folder()), some_compute)
+    own = dataclasses.replace(own, draft=DRAFT, tuned=tuned)
+    assert own.plan(Wishes(draft="auto")).draft
+    assert own.plan(Wishes(draft="auto", device="cpu")).draft is None
 
 
 def test_no_shipped_profile_drafts_by_itself() -> None:

@@ -16,12 +16,13 @@ from tokencli.app.plan import dry_run_elsewhere
 from tokencli.core import Device, DeviceBytes, Draft, Machine, ModelInfo, Plan
 from tokencli.errors import DoesNotFit, OutOfMemory, UsageError
 from tokencli.listing import variants
+from tokencli.plan import quants
 from tokencli.plan.choose import ALL, Wishes
-from tokencli.plan.loss import FLOOR, loss, published_loss, without_kernel
+from tokencli.plan.loss import _MADE_FOR, FLOOR, loss, published_loss, without_kernel
 from tokencli.plan.memory import placed, refusal
 from tokencli.plan.offers import offered_besides, scaled
 from tokencli.plan.planner import Planner
-from tokencli.plan.search import READING, Key, Search, Setting, grade
+from tokencli.plan.search import READING, Search, Setting, grade
 from tokencli.plan.sizes import Budgets, ModelFile, asked_once, merged
 from tokencli.world.catalogue import data_folder
 from tokencli.world.machine import read_snapshot
@@ -209,7 +210,7 @@ def test_more_memory_never_gives_a_worse_plan_and_none_is_over_budget(
     """Over all quants on offer, with buffers as a dry run tells them; a shared memory counts once."""
     target = EIGHT_B if which == "8b" else MIXTURE
 
-    def key(size: int, host: int) -> Key:
+    def key(size: int, host: int) -> tuple[float, ...]:
         own = planner(target, a_machine(size, host, kind), some_compute)
         plan, _, budgets = own._begun(Wishes())
         search = own._search(plan, Wishes(), budgets)
@@ -337,6 +338,38 @@ def test_losses_are_the_published_ones_and_never_made_up() -> None:
     assert loss("Q4_0") <= FLOOR < loss("Q3_K_L")
     assert without_kernel("cuda", "TQ2_0")
     assert without_kernel("vulkan", "TQ2_0") is None
+
+
+@pytest.mark.parametrize("name", [each for each in quants._ORDER if each not in _MADE_FOR])
+def test_every_quant_that_may_be_taken_has_a_loss_to_sort_by(name: str) -> None:
+    """Without one it is never taken, and no --max-loss accepts it; with a publisher's mark it is no worse known."""
+    assert 0 <= loss(name) < float("inf")
+    assert loss(f"UD-{name}") == loss(name)
+
+
+def test_eight_bits_with_a_publishers_mark_are_taken() -> None:
+    eight = dataclasses.replace(EIGHT_B.offered[-1], quant="UD-Q8_K_XL")
+    own = planner(dataclasses.replace(EIGHT_B, offered=(eight,)), a_machine(24, 24, "gpu"))
+    assert own.choose(Wishes(max_loss=0.5)).quant == "UD-Q8_K_XL"
+
+
+@pytest.mark.parametrize("copied", [16e9, 30e9, 34e9])
+def test_below_the_floor_no_quality_is_given_up_for_speed_and_the_loss_is_told(copied: float) -> None:
+    """At 30 GB/s one bit a weight would be in the grade above: 874 % of perplexity for a few tokens/s."""
+    known = read_snapshot("cpu-16gb", data_folder())
+    blind = tuple(dataclasses.replace(each, bandwidth_bytes_per_second=None) for each in known.devices)
+    here = dataclasses.replace(known, devices=blind, memory_bandwidth=int(copied))
+    own = planner(MIXTURE, here)
+    taken = own.choose(Wishes())
+    assert taken.quant == "UD-IQ2_M"
+    plan = dataclasses.replace(own, target=taken).plan(Wishes())
+    assert plan.kv_type == "f16"
+    assert plan.notes == (
+        "UD-IQ2_M: loses about 38 % of perplexity, where up to 8 % are accepted: "
+        "a model of fewer parameters with more bits may answer better",
+    )
+    smaller = dataclasses.replace(own, target=dataclasses.replace(taken, offered=own.target.offered))
+    assert smaller.why("UD-IQ1_S", Wishes()).endswith("loses about 874 % of perplexity; UD-IQ2_M fits as well and loses less")
 
 
 def test_a_device_that_was_named_is_kept_also_where_the_cpu_is_faster() -> None:

@@ -15,7 +15,9 @@ _PUBLISHED = {
 }  # fmt: skip
 _WHOLE = ("F32", "BF16", "F16")
 _MADE_FOR = ("Q1_0", "Q2_0", "Q2_0_G64", "TQ1_0", "TQ2_0")  # only models trained with such weights are published so
-_AS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "Q4_1", "NVFP4": "Q4_1"}  # the last two: by bits alone
+_AS = {  # the last two: by bits alone
+    "Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "Q8_K": "Q8_0", "MXFP4": "Q4_1", "NVFP4": "Q4_1",
+}  # fmt: skip
 
 FLOOR = 8.0  # percent: all published types of four bits are better, all of three are worse
 INVISIBLE = 0.1  # percent: below it the published differences are no larger than their own errors

@@ -24,7 +24,7 @@ from tokencli.plan.choose import (
     tuned_device,
 )
 from tokencli.plan.fixes import Fix, priced
-from tokencli.plan.loss import without_kernel
+from tokencli.plan.loss import FLOOR, without_kernel
 from tokencli.plan.memory import HOST, left_out, placed, refusal, seen_by
 from tokencli.plan.offers import offered_besides
 from tokencli.plan.partner import Offer, Partner, offer, unpaid
@@ -134,9 +134,10 @@ class Planner:
             plan = loaded_once(plan, self.info_for(plan), budgets)
             if wishes.gpu_layers is not None:  # what was asked for is tried: the device itself may say no
                 budgets = dataclasses.replace(budgets, device=budgets.device + self._beyond(plan, budgets))
-        if plan.draft and self.draft and wishes.draft == "auto" and not (self.tuned and self.tuned.values.get("draft")):
+        if plan.draft and self.draft and wishes.draft == "auto" and not settings.tuned.get("draft"):
             plan = self._if_it_pays(plan, self.draft, budgets)
-        plan = _noted(plan, *self._read_again(plan, budgets), *([self.speeds.note] if self.speeds and self.speeds.note else []))
+        plan = _noted(plan, *self._lost_much(), *self._read_again(plan, budgets))
+        plan = _noted(plan, self.speeds.note) if self.speeds and self.speeds.note else plan
         return dataclasses.replace(plan, origins=dict(settings.origins)), budgets
 
     def _begun(self, wishes: Wishes) -> tuple[Plan, Settings, Budgets]:
@@ -279,6 +280,14 @@ class Planner:
             why = f"{plan.device} takes no matrix, or result of one, above {limit >> 20} MiB"
             yield f"{what} ({size >> 20} MiB) left on the CPU: {why}"
 
+    def _lost_much(self) -> Iterator[str]:
+        if self.target.loss > FLOOR:
+            quant = self.target.quant
+            yield (
+                f"{quant}: {self.target.measured.told(quant)}, where up to {FLOOR:g} % are accepted: "
+                "a model of fewer parameters with more bits may answer better"
+            )
+
     def _read_again(self, plan: Plan, budgets: Budgets) -> Iterator[str]:
         """Mapped weights may be more than what is free of the RAM now: it works, and it costs time."""
         host, *_ = placed(plan, self.info_for(plan))
@@ -307,7 +316,7 @@ class Planner:
         """The plan with the draft that nobody named and nobody measured only where it is safe to expect that it pays."""
         alone = dataclasses.replace(plan, draft=None)
         found = self._offer(Partner(draft.model.name, draft, True), self._sized(alone, budgets), budgets)
-        if found.pays and plan.draft and found.device == plan.draft.device:
+        if found.pays and plan.draft and found.device == (plan.draft.device or HOST):
             return plan
         return _noted(alone, f"without the draft: {unpaid(found)}")
 

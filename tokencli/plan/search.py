@@ -8,10 +8,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokencli.core import DeviceBytes, ModelInfo, Plan
 from tokencli.errors import DoesNotFit
-from tokencli.plan.loss import CACHES, INVISIBLE
+from tokencli.plan.loss import CACHES, FLOOR, INVISIBLE
 from tokencli.plan.memory import HOST, device_weights, host_weights, kv_bytes, placed, snapshots
 from tokencli.plan.sizes import Budgets, DryRun, ModelFile, buffers, merged
 
@@ -22,10 +23,28 @@ _AHEAD = 3
 _GIB = 1 << 30
 _ROOM = 2 << 30  # more than any compute buffers on a CPU: with so much left they need not be known
 _TOO_MUCH = 1 << 60
-_SPEED = 8  # where in a key the speed stands
 
-Key = tuple[float, ...]
 Decode = Callable[[Plan, ModelInfo], float | None]
+
+
+class Key(NamedTuple):
+    """What plans are sorted by, the weightiest first, the larger the better.
+
+    `lost_much`: less percent of perplexity lost by weights that are below the floor, 0 by all others: bits that nobody would
+    accept are not given up for speed. `read_again`: less GiB; `lost` and `cache`: less, too; `speed`: tokens per second.
+    """
+
+    accepted: bool
+    read_again: int
+    lost_much: float
+    grade: int
+    whole: bool
+    context: int
+    lost: float
+    cache: int
+    ubatch: int
+    speed: float
+    on_device: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +106,10 @@ class Search:
         """The plan that decodes fastest, whatever was allowed."""
         every = dataclasses.replace(self, allowed=lambda _plan, _decode: True)
         found = [each for setting in settings for each in every._splits_found(setting)]
-        return max(found, key=lambda each: each.key[_SPEED], default=None)
+        return max(found, key=lambda each: each.key.speed, default=None)
 
     def speed_of(self, found: Found) -> float:
-        return found.key[_SPEED]
+        return found.key.speed
 
     def least_missing(self, settings: Iterable[Setting]) -> int:
         """By how many bytes the nearest miss exceeds the budgets."""
@@ -122,7 +141,7 @@ class Search:
         cpu = _on_cpu(setting.plan)
         if found:
             yield found
-            if self.layers is None and found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key[_SPEED]:
+            if self.layers is None and found.plan.device and (self._speed(setting, cpu) or 0.0) > found.key.speed:
                 yield from filter(None, [self._found(setting, cpu)])
 
     def _most(self, setting: Setting, group: list[Plan]) -> Found | None:
@@ -167,17 +186,18 @@ class Search:
         model, cache = setting.model, CACHES.index(plan.kv_type)
         lost = model.loss + (model.measured.of_cache(plan.kv_type) or 0.0)
         on_device = plan.gpu_layers * 10_000 - plan.cpu_moe_layers if plan.device and speed != math.inf else math.inf
-        return (
-            model.measured.accepts(model.quant, plan.kv_type),
-            -max(0, math.ceil(over / _GIB)),
-            grade(speed),
-            whole,
-            plan.context,
-            -max(lost, INVISIBLE),
-            -cache,
-            plan.ubatch,
-            speed or 0.0,
-            on_device if plan.device else 0,
+        return Key(
+            accepted=model.measured.accepts(model.quant, plan.kv_type),
+            read_again=-max(0, math.ceil(over / _GIB)),
+            lost_much=-model.loss if model.loss > FLOOR else 0.0,
+            grade=grade(speed),
+            whole=whole,
+            context=plan.context,
+            lost=-max(lost, INVISIBLE),
+            cache=-cache,
+            ubatch=plan.ubatch,
+            speed=speed or 0.0,
+            on_device=on_device if plan.device else 0,
         )
 
     # What fits

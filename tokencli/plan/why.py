@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tokencli.core import Plan
 from tokencli.plan.loss import FLOOR
-from tokencli.plan.search import Found
+from tokencli.plan.search import Found, Key
 from tokencli.plan.vary import where_it_is
 
 KINDS: dict[str, Callable[[Plan], bool]] = {
@@ -19,8 +19,8 @@ def reason(other: Found, taken: Found) -> str:
     """What `other` is, and what it is worse in."""
     if other.key >= taken.key:
         return f"{described(other)}: as good as what was taken"
-    at = next(index for index, (own, best) in enumerate(zip(other.key, taken.key, strict=True)) if own != best)
-    return f"{described(other)}: {_told(at, other, taken)}"
+    first = next(name for name in Key._fields if getattr(other.key, name) != getattr(taken.key, name))
+    return f"{described(other)}: {_told(first, other, taken)}"
 
 
 def described(found: Found) -> str:
@@ -28,21 +28,24 @@ def described(found: Found) -> str:
     return f"{found.model.quant}, {where_it_is(plan)}, context {plan.context}, KV {plan.kv_type}"
 
 
-def _told(at: int, other: Found, taken: Found) -> str:
+def _told(first: str, other: Found, taken: Found) -> str:
     own, best = other.key, taken.key
-    told = (
-        f"{_lost(other)}, where up to {FLOOR:g} % are accepted" if other.model.loss > FLOOR else _cache_lost(other),
-        f"{best[1] - own[1]:.0f} GiB more would be read from the disk again and again",
-        f"about {own[8]:.2g} tokens/s instead of {best[8]:.2g}",
-        f"not whole on the GPU, as {taken.model.quant} is with KV {taken.plan.kv_type}",
-        f"a context of {own[4]:.0f} instead of {best[4]:.0f}",
-        f"{_lost(other)}; {taken.model.quant} fits as well and loses less",
-        f"a coarser cache than {taken.plan.kv_type}",
-        f"reads a prompt in pieces of {own[7]:.0f} instead of {best[7]:.0f} tokens",
-        f"about {own[8]:.2g} tokens/s instead of {best[8]:.2g}",
-        "less of it on the GPU",
-    )
-    return told[at]
+    loses = f"{_lost(other)}; {taken.model.quant} fits as well and loses less"
+    slower = f"about {own.speed:.2g} tokens/s instead of {best.speed:.2g}"
+    told = {
+        "accepted": f"{_lost(other)}, where up to {FLOOR:g} % are accepted" if other.model.loss > FLOOR else _cache_lost(other),
+        "read_again": f"{best.read_again - own.read_again} GiB more would be read from the disk again and again",
+        "lost_much": loses,
+        "grade": slower,
+        "whole": f"not whole on the GPU, as {taken.model.quant} is with KV {taken.plan.kv_type}",
+        "context": f"a context of {own.context} instead of {best.context}",
+        "lost": loses,
+        "cache": f"a coarser cache than {taken.plan.kv_type}",
+        "ubatch": f"reads a prompt in pieces of {own.ubatch} instead of {best.ubatch} tokens",
+        "speed": slower,
+        "on_device": "less of it on the GPU",
+    }
+    return told[first]
 
 
 def _lost(found: Found) -> str:
