@@ -51,15 +51,22 @@ def is_repository(text: str) -> bool:
 
 
 def _address(text: str, hosts: Collection[str]) -> HubName:
-    """ORG/REPO, and with /blob/, /resolve/ or /tree/ a revision and what comes after it (report A6-09)."""
-    parts = urlsplit(text)
+    """ORG/REPO[:QUANT], and with /blob/, /resolve/ or /tree/ a revision and what comes after it (report A6-09)."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise UsageError(f"{text} is not an address", "give the path of a .gguf file, or " + _FORM) from None
     pieces = [unquote(piece) for piece in parts.path.split("/") if piece]
     if parts.scheme not in ("http", "https") or parts.hostname not in hosts:
         raise UsageError(f"{text} is not an address of the hub", "download the .gguf file and give its path, or " + _FORM)
+    quant = ""
+    if len(pieces) > 1 and ":" in pieces[1]:
+        pieces[1], _, quant = "/".join(pieces[1:]).partition(":")
+        del pieces[2:]
     if len(pieces) < 2 or pieces[0] in _NOT_MODELS or not _REPO.fullmatch("/".join(pieces[:2])):
         raise UsageError(f"{text} is not the address of a model", _FORM)
     repo = "/".join(pieces[:2])
     if len(pieces) > 3 and pieces[2] in ("blob", "resolve", "raw", "tree"):
         revision = None if pieces[3] == "main" else pieces[3]
         return HubName(repo, "/".join(pieces[4:]) or None, revision)
-    return HubName(repo)
+    return HubName(repo, quant or None)

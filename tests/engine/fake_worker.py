@@ -1,6 +1,6 @@
 """A worker without a native library, for tests of what the client and the app make of its behaviour.
 
-usage: fake_worker.py BEHAVIOUR   (crash-in-first-decode, crash-always, silent, garbage, answer)
+usage: fake_worker.py BEHAVIOUR   (crash-in-first-decode, crash-always, silent, half-a-line, answer)
 """
 
 import json
@@ -26,8 +26,11 @@ def load(message: dict, behaviour: str) -> None:
     send(request, "Loaded", gpu_layers=0, layers=5, context=512, devices=[], load_seconds=0.5, draft=False, notes=[])
 
 
-def generate(request: int) -> None:
+def generate(request: int, behaviour: str) -> None:
     send(request, "Text", kind="answer", text="hello")
+    if behaviour == "half-a-line":
+        print('{"id": 2, "is": "Te', end="", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
     zero = dict.fromkeys(("prompt_tokens", "cached_tokens", "tokens", "load_seconds", "drafted", "accepted"), 0)
     rates = ("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "itl_ms", "tokens_per_emission")
     stats = {**zero, **dict.fromkeys((*rates, "overhead_ms_per_token", "bandwidth_share"))}
@@ -44,7 +47,7 @@ def main() -> None:
             case "load":
                 load(message, behaviour)
             case "generate":
-                generate(message["id"])
+                generate(message["id"], behaviour)
 
 
 main()

@@ -3,7 +3,8 @@
 usage: faulty_worker.py [gpu] FAULT@STAGE[?CONDITION] ...
 FAULT: segv, abort, hang, alloc (takes memory until there is none, then aborts like C++), kill (as the system's OOM killer does),
        oom (takes a GiB: more than its control group has),
-       refused (answers OutOfMemory), nonsense (writes it), slow, slower. STAGE: devices, dry_run, load, first, prefill, decode.
+       refused (answers OutOfMemory), nonsense (writes it), slow, slower, late (segv, after 0.1 s).
+STAGE: devices, dry_run, load, first, prefill, decode.
 CONDITION: once (per file named in FAULT_MARK), gpu (the plan has layers there), over=N (more than N), extra (the plan has extra
            buffers), matrices, vulkan (unless the environment turns them off); several joined by &.
 FAULT_FREE names a file with what the GPU has free, FAULT_ASKED one that gets the threads of each answer; FAULT_SPEED: tokens
@@ -83,6 +84,9 @@ class Worker:
                 time.sleep(0.3)
             case "slower":
                 time.sleep(1.2)
+            case "late":
+                time.sleep(0.1)
+                os.kill(os.getpid(), signal.SIGSEGV)
             case "nonsense":
                 send(request, "Text", kind="answer", text="XXXXX")
             case "alloc":

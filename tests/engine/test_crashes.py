@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -83,3 +85,13 @@ def test_a_crashed_engine_stays_crashed(smollm2: Model) -> None:
         for _ in range(2):
             with pytest.raises(EngineCrashed):
                 engine.devices()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_dies_in_the_middle_of_a_line_is_a_crash_like_any_other() -> None:
+    worker = Path(__file__).with_name("fake_worker.py")
+    with Engine([sys.executable, str(worker), "half-a-line"], silence_seconds=2) as engine:
+        with pytest.raises(EngineCrashed, match="was killed by SIGKILL while generating"):
+            list(engine.generate(ask()))
+        with pytest.raises(EngineCrashed):
+            engine.devices()

@@ -9,7 +9,7 @@ import pytest
 from tests import tiny_vocabulary
 from tests.engine.conftest import answer, ask, load, plan_for
 from tokencli.app.measuring import timed
-from tokencli.core import Done, Event, Message, Model, Prefilling, Request, Sampling, Text
+from tokencli.core import Begun, Done, Event, Message, Model, Prefilling, Request, Sampling, Text
 from tokencli.engine.client import Engine
 from tokencli.errors import BadModelFile, DoesNotFit, Interrupted
 from tokencli.world import gguf_file
@@ -115,13 +115,26 @@ def test_exactly_one_bos(tiny: Callable[..., Model]) -> None:
     assert counts == {"both": 4, "vocabulary only": 4, "neither": 3}
 
 
-def test_a_model_without_template_continues_plain_text(tiny: Callable[..., Model]) -> None:
+def untemplated(tiny: Callable[..., Model]) -> Model:
+    """A model whose control tokens tell no template either."""
     unmarked = [text.replace(b"<|im_", b"<|turn_") for text in tiny_vocabulary.of_size(512).texts]
+    return tiny(chat_template=None, extra={"tokenizer.ggml.tokens": unmarked})
+
+
+def test_a_model_without_template_continues_plain_text(tiny: Callable[..., Model]) -> None:
     with Engine() as engine:
-        loaded = load(engine, plan_for(tiny(chat_template=None, extra={"tokenizer.ggml.tokens": unmarked})))
+        loaded = load(engine, plan_for(untemplated(tiny)))
         done = answer(engine.generate(ask("abc", max_tokens=1)))[2]
     assert loaded.template is None
     assert done.stats.prompt_tokens == 4
+
+
+def test_plain_text_that_broke_off_keeps_to_its_limit_of_tokens(tiny: Callable[..., Model]) -> None:
+    """Each character of what was begun is a token of the tiny vocabulary."""
+    with Engine() as engine:
+        load(engine, plan_for(untemplated(tiny)))
+        done = answer(engine.generate(ask("Once upon a time", max_tokens=8, begun=Begun(answer="there"), past_end=True)))[2]
+    assert (done.stats.tokens, done.finish_reason) == (3, "length")
 
 
 def test_a_model_without_template_is_recognised_by_its_control_tokens(tiny: Callable[..., Model]) -> None:

@@ -219,10 +219,12 @@ def test_a_recurrent_draft_is_refused_with_the_reason(tiny: Callable[..., Model]
     assert loaded.notes == ("without the draft: a recurrent model cannot take back what the target refuses",)
 
 
-def test_a_draft_that_fails_in_mid_answer_is_dropped_and_said_once(tiny: Callable[..., Model]) -> None:
-    """The draft's smaller context ends first: the answer goes on without it."""
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_draft_that_fails_in_mid_answer_is_dropped_and_said_once(tiny: Callable[..., Model], adaptive: bool) -> None:
+    """The draft's smaller vocabulary ends first: the answer goes on without it."""
     expected, _ = answers(plan_for(tiny()), [ask("hi", max_tokens=40)])[0]
-    plan = plan_for(tiny(), draft=with_model(tiny("llama", vocab_size=300)))  # its ids end where the target's go on
+    draft = with_model(tiny("llama", vocab_size=300))  # its ids end where the target's go on
+    plan = plan_for(tiny(), draft=adapting(draft) if adaptive else draft)
     *events, done = events_of(plan, ask("hi", max_tokens=40))
     assert "".join(event.text for event in events if isinstance(event, Text)) == expected
     assert len(done.notes) == 1

@@ -1,6 +1,8 @@
 """`tune` on real workers: trials that fail are told and end nothing, what is kept, and that no worker stays."""
 
 import dataclasses
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -194,6 +196,15 @@ class TestTrials:
         for ubatch in (256, 64, 32):
             here.measure(Meaning("CPU", {"ubatch": ubatch}, {}), False)
         assert (len(workers.started), workers.alive) == (6, 4), "never more than four"
+
+    def test_a_worker_that_died_at_rest_fails_no_other(self, trials: Callable[..., Trials]) -> None:
+        workers = Workers()
+        here = trials(workers)
+        here.loaded(Meaning("CPU", {}, {}))
+        os.kill(workers.started[0].process_id, signal.SIGKILL)
+        here.measure(Meaning("CPU", {"ubatch": 128}, {}), False)
+        here.measure(Meaning("CPU", {"ubatch": 256}, {}), False)
+        assert (len(workers.started), workers.alive, len(here._running)) == (3, 2, 2)
 
     def test_what_was_learned_of_a_draft_is_handed_on_to_the_next_worker(self, trials: Callable[..., Trials]) -> None:
         here, lookup = trials(Workers()), Meaning("CPU", {"draft": "ngram"}, {})

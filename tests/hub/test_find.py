@@ -379,6 +379,21 @@ def test_an_alias_that_cannot_be_is_told(alias: str, target: str, says: str, tin
     assert not world.own.exists()
 
 
+def test_an_alias_of_a_folder_is_listed_with_the_usual_quants_bytes(world_of: WorldOf, tmp_path: Path, tiny_bytes: bytes) -> None:
+    folder, world = tmp_path / "qwen", world_of("http://127.0.0.1:9")
+    folder.mkdir()
+    for name in ("qwen-Q4_K_M-00001-of-00002.gguf", "qwen-Q4_K_M-00002-of-00002.gguf"):
+        (folder / name).write_bytes(tiny_bytes)
+    (folder / "qwen-Q2_K.gguf").write_bytes(tiny_bytes)
+    (tmp_path / "empty").mkdir()
+    world.own.parent.mkdir(parents=True, exist_ok=True)
+    world.own.write_text(f'[mine]\npath = "{folder}"\n[none]\npath = "{tmp_path / "empty"}"\n')
+    lines = {line.name: line for line in models.listed(world)}
+    assert lines["mine"].bytes == 2 * len(tiny_bytes)
+    assert (lines["mine"].quant, lines["mine"].here) == ("Q4_K_M", True)
+    assert (lines["none"].bytes, lines["none"].here) == (None, False)
+
+
 def test_rm_leaves_what_is_not_of_the_hub(world_of: WorldOf, tmp_path: Path, tiny_bytes: bytes) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(tiny_bytes)

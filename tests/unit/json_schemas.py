@@ -23,10 +23,13 @@ def is_valid(value: Any, schema: Any, root: Any = None) -> bool:
             found = found[name]
         return is_valid(value, found, root)
     kinds = schema.get("type", list(KINDS))
+    kinds = [*([kinds] if isinstance(kinds, str) else kinds), *(["null"] if schema.get("nullable") else [])]
     checks = [
-        any(KINDS[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
+        any(KINDS[kind](value) for kind in kinds),
         "const" not in schema or value == schema["const"],
         "enum" not in schema or value in schema["enum"],
+        "oneOf" not in schema or sum(is_valid(value, each, root) for each in schema["oneOf"]) == 1,
+        all(is_valid(value, each, root) for each in schema.get("allOf", ())),
         "anyOf" not in schema or any(is_valid(value, each, root) for each in schema["anyOf"]),
     ]
     if isinstance(value, dict):
@@ -36,7 +39,9 @@ def is_valid(value: Any, schema: Any, root: Any = None) -> bool:
         checks += [is_valid(each, members.get(name, others), root) for name, each in value.items()]
     if isinstance(value, list):
         checks += [schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))]
-        checks += [is_valid(each, schema.get("items", True), root) for each in value]
+        first = schema.get("prefixItems", [])
+        checks += [is_valid(each, kind, root) for each, kind in zip(value, first, strict=False)]
+        checks += [is_valid(each, schema.get("items", True), root) for each in value[len(first) :]]
     if isinstance(value, str):
         checks += [schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))]
     return all(checks)
@@ -54,7 +59,20 @@ PERSON = {
     "required": ["name", "tags"],
     "additionalProperties": False,
 }
+TAGGED = {
+    "$defs": {
+        "cat": {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"enum": [7, 9]}}, "required": ["kind"]},
+        "dog": {"type": "object", "properties": {"kind": {"enum": ["dog", "wolf"]}}, "required": ["kind"]},
+    },
+    "oneOf": [{"$ref": "#/$defs/cat"}, {"allOf": [{"$ref": "#/$defs/dog"}]}],
+    "discriminator": {"propertyName": "kind"},
+}
+PAIR = [{"type": "string", "maxLength": 3}, {"type": "boolean", "nullable": True}]
 SCHEMAS: dict[str, Any] = {
+    "a tagged union": TAGGED,
+    "a pair": {"type": "array", "prefixItems": PAIR, "minItems": 2, "maxItems": 2},
+    "a part of a pair": {"type": "array", "prefixItems": PAIR, "minItems": 1, "items": False},
+    "a pair and more": {"type": "array", "prefixItems": PAIR, "items": {"const": 0}, "minItems": 3, "maxItems": 4},
     "a person": PERSON,
     "a choice": {"enum": ["yes", "no", 'a "quoted" one', 3, None]},
     "a map": {"type": "object", "additionalProperties": {"type": "boolean"}},

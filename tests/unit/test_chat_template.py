@@ -1,8 +1,10 @@
 """Chat templates as real model files carry them, and as an unfriendly file could."""
 
 import re
+import time
 
 import pytest
+from jinja2 import Template
 
 from tokencli.core import Message, Thinking
 from tokencli.engine import chat_template
@@ -195,6 +197,25 @@ class TestLimits:
         endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}"
         assert "longer than 2 s" in failure(endless)
 
+    def test_an_endless_compilation_ends_by_the_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(chat_template, "TIME_LIMIT_SECONDS", 0.05)
+        began = time.monotonic()
+        assert "longer than 0.05 s" in failure("{{ 1 }}" * 20_000)
+        assert time.monotonic() - began < 1
+
+    def test_a_template_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled = []
+        plain = chat_template._Environment.from_string
+
+        def from_string(self: chat_template._Environment, source: str) -> Template:
+            compiled.append(source)
+            return plain(self, source)
+
+        monkeypatch.setattr(chat_template._Environment, "from_string", from_string)
+        template = "{% set n = namespace(x=0) %}{% set n.x = n.x + 1 %}once {{ n.x }} {{ messages[0].content }}"
+        texts = [rendered(template, Message("user", text)) for text in ("a", "b")]
+        assert (texts, compiled) == (["once 1 a", "once 1 b"], [template])
+
     def test_the_time_limit_ends_a_loop_that_calls_nothing(self) -> None:
         rounds = 0
 
@@ -258,6 +279,17 @@ class TestLimits:
 
 class TestThinking:
     QWEN = "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{{ messages[0].content }}"
+    DEEPSEEK = (
+        "{% if not thinking is defined %}{% set thinking = false %}{% endif %}"
+        "{{ messages[0].content }}{% if thinking %}<think>{% else %}</think>{% endif %}"
+    )
+    GPT_OSS = (
+        "{% macro system() %}{% if reasoning_effort is not defined %}{% set reasoning_effort = 'medium' %}{% endif %}"
+        "Reasoning: {{ reasoning_effort }} {% endmacro %}{{ system() }}"
+        "{% for message in messages %}{% if 'thinking' in message %}{{ message.thinking }}{% endif %}"
+        "{{ message.content }}{% endfor %}"
+    )
+    PAST = "{# no enable_thinking #}{% set thinking = messages[0].thinking %}{{ thinking }}{{ messages[0].content }}"
     OSS = "Reasoning: {{ reasoning_effort or 'medium' }} {{ messages[0].content }}"
 
     @pytest.mark.parametrize(
@@ -269,6 +301,15 @@ class TestThinking:
             (OSS, "on", "Reasoning: medium Why is the sky blue?", None),
             (OSS, "high", "Reasoning: high Why is the sky blue?", None),
             (OSS, "off", "Reasoning: low Why is the sky blue?", "this model cannot leave reasoning out: asked for little of it"),
+            (DEEPSEEK, "off", "Why is the sky blue?</think>", None),
+            (DEEPSEEK, "high", "Why is the sky blue?<think>", "this model's template knows no levels of reasoning"),
+            (
+                GPT_OSS,
+                "off",
+                "Reasoning: low Why is the sky blue?",
+                "this model cannot leave reasoning out: asked for little of it",
+            ),
+            (PAST, "off", "Why is the sky blue?", "this model's template knows no switch for reasoning"),
             (CHATML, "off", None, "this model's template knows no switch for reasoning"),
         ],
     )
@@ -278,6 +319,13 @@ class TestThinking:
         found = render(template, (USER,), "", "", thinking)
         assert found.text == (rendered(template) if text is None else text)
         assert found.notes == ((note,) if note else ())
+
+    def test_a_template_that_cannot_be_read_is_a_fault_of_the_file_here_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(BadModelFile, match="chat template"):
+            render("{% if %}", (USER,), "", "", "off")
+        monkeypatch.setattr(chat_template, "TIME_LIMIT_SECONDS", 0.05)
+        with pytest.raises(BadModelFile, match=r"longer than 0\.05 s"):
+            render("{{ 2 }}" * 20_000, (USER,), "", "", "off")
 
 
 class TestKnownTemplates:

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tokencli.decode.drafters import Guarded, ModelDrafter, NgramDrafter
 from tokencli.decode.sampling import Candidates
-from tokencli.errors import EngineError
+from tokencli.errors import DoesNotFit, EngineError, OutOfMemory, TokencliError
 
 
 def scan(tokens: Sequence[int], most: int) -> list[int]:
@@ -50,16 +51,16 @@ def test_lookup_proposes_at_most_what_is_asked() -> None:
 class Counting:
     """A Decoder whose pick after any tokens is their sum modulo 97; checks that nothing is decoded that it holds already."""
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    def __init__(self, fail_at: int | None = None, failure: type[TokencliError] = EngineError) -> None:
         self.held: list[int] = []
         self.decoded = 0
-        self._fail_at = fail_at
+        self._fail_at, self._failure = fail_at, failure
 
     def decode(self, tokens: Sequence[int], rows: int) -> None:
         assert rows == 1
         assert tokens
         if self._fail_at is not None and self.decoded >= self._fail_at:
-            raise EngineError("the draft broke", "")
+            raise self._failure("the draft broke", "")
         self.held += tokens
         self.decoded += len(tokens)
 
@@ -104,9 +105,38 @@ def test_a_model_draft_decodes_each_token_of_the_text_once() -> None:
     assert decoder.decoded == 3 + 3 + 9 * (2 + 3)
 
 
-def test_a_draft_that_fails_is_dropped_and_the_reason_kept() -> None:
-    drafter = Guarded(ModelDrafter(Counting(fail_at=6), seed=0))
+class Looked(list[int]):
+    """A text that counts how many of its tokens were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_draft_that_rests_compares_each_token_of_a_later_turn_once() -> None:
+    drafter, text = ModelDrafter(Counting(), seed=0), Looked(range(1000))
+    drafter.propose(text, 1)
+    drafter.begin(0)
+    text.looks = 0
+    for token in range(100):
+        text.append(token)
+        assert drafter.behind(text) == 1 + token
+    assert text.looks < 1200
+
+
+@pytest.mark.parametrize("failure", [EngineError, OutOfMemory, DoesNotFit])
+def test_a_draft_that_fails_is_dropped_and_the_reason_kept(failure: type[TokencliError]) -> None:
+    drafter = Guarded(ModelDrafter(Counting(fail_at=6, failure=failure), seed=0))
     assert list(drafter.propose([1, 2, 3], 3)) == expected([1, 2, 3], 3)
     assert list(drafter.propose([1, 2, 3, 4], 3)) == []
     assert list(drafter.propose([1, 2, 3, 4, 5], 3)) == []
+    assert drafter.failure == "the draft broke"
+
+
+def test_lookup_goes_on_after_a_draft_model_that_failed() -> None:
+    drafter = Guarded(ModelDrafter(Counting(fail_at=0), seed=0), NgramDrafter())
+    assert list(drafter.propose([1, 2, 3, 1, 2], 2)) == []
+    assert list(drafter.propose([1, 2, 3, 1, 2, 3], 2)) == [1, 2]
     assert drafter.failure == "the draft broke"

@@ -19,6 +19,9 @@ PAGE = "https://huggingface.co/Qwen/Qwen3-8B-GGUF"
         ("hf.co/o/r:Q4_K_M", HubName("o/r", "Q4_K_M")),
         ("huggingface.co/o/r", HubName("o/r")),
         (PAGE, HubName("Qwen/Qwen3-8B-GGUF")),
+        (f"{PAGE}:Q4_K_M", HubName("Qwen/Qwen3-8B-GGUF", "Q4_K_M")),
+        (f"{PAGE}:sub/m-Q4_0.gguf", HubName("Qwen/Qwen3-8B-GGUF", "sub/m-Q4_0.gguf")),
+        (f"{PAGE}/blob/main/a:b.gguf", HubName("Qwen/Qwen3-8B-GGUF", "a:b.gguf")),
         (f"{PAGE}/", HubName("Qwen/Qwen3-8B-GGUF")),
         (f"{PAGE}/tree/main", HubName("Qwen/Qwen3-8B-GGUF")),
         (f"{PAGE}/tree/main/Q8_0", HubName("Qwen/Qwen3-8B-GGUF", "Q8_0")),
@@ -48,6 +51,8 @@ def test_what_is_no_name_of_the_hub(typed: str) -> None:
         "https://example.com/o/r",
         f"{PAGE[:22]}/datasets/o/r",
         "https://huggingface.co/o",
+        "http://[abc",
+        "https://huggingface.co/o:Q4_K_M",
     ],
 )
 def test_what_is_a_wrong_one(typed: str) -> None:

@@ -92,9 +92,13 @@ def test_a_character_split_over_tokens_comes_whole(cut: int) -> None:
     assert Told([b"a", raw[:cut], raw[cut:]], 1, 1).parts == [("answer", "a"), ("answer", "🙂")]
 
 
-@pytest.mark.parametrize("options", [{}, {"max_tokens": 2}])
-def test_a_character_that_the_end_cuts_is_shown_as_one_replacement(options: dict[str, int]) -> None:
-    assert Told([b"a", "🙂".encode()[:3]], **options).text == "a�"
+@pytest.mark.parametrize("options", [{}, {"max_tokens": 2}, {"finish": "timeout"}, {"finish": "cancelled"}])
+def test_a_character_that_is_cut_off_is_not_shown(options: dict) -> None:
+    assert Told([b"a", "🙂".encode()[:3]], **options).text == "a"
+
+
+def test_a_character_that_the_model_itself_leaves_unfinished_is_shown_as_one_replacement() -> None:
+    assert Told([b"a", "🙂".encode()[:3], END]).text == "a�"
 
 
 def test_reasoning_is_told_apart_and_stop_strings_end_it_too() -> None:

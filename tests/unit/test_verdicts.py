@@ -101,3 +101,12 @@ def test_the_key_of_gpus_changes_with_kernel_and_drivers(tmp_path: Path) -> None
         keys.append(library_and_drivers(tmp_path))
     assert len(set(keys)) == 4
     assert keys[-1] == library_and_drivers(tmp_path)
+
+
+def test_a_manifest_that_a_removed_driver_has_left_stops_nothing(tmp_path: Path) -> None:
+    """A link to nowhere ended every command."""
+    folder = tmp_path / "usr/share/vulkan/icd.d"
+    folder.mkdir(parents=True)
+    before = library_and_drivers(tmp_path)
+    (folder / "nvidia_icd.json").symlink_to(tmp_path / "gone.json")
+    assert library_and_drivers(tmp_path) not in ("", before)

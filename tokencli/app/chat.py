@@ -311,8 +311,9 @@ class Chat:
         yield from once(self._engine.ready(self._conversation, self._settings), self._told)
         yield from self._all_notes()
         while True:
-            yield from self._fitting.made_to_fit(self._engine, self._settings)
-            done = None
+            done = yield from self._fitting.made_to_fit(self._engine, self._settings)
+            if done:
+                return done
             for event in self._engine.generate(self._fitting.request(self._settings, self._seed_offset)):
                 if isinstance(event, Done):
                     done = event

@@ -16,7 +16,7 @@ from tokencli.app.slow import why_slow
 from tokencli.app.world import World, seconds_left
 from tokencli.core import Done, Event, Machine, Note, Plan, Request, Stats
 from tokencli.engine.known_templates import TEMPLATES
-from tokencli.errors import EngineCrashed, EngineError, TokencliError, UsageError
+from tokencli.errors import EngineCrashed, EngineError, Interrupted, TokencliError, UsageError
 from tokencli.plan import remarks
 from tokencli.plan.choose import Wishes
 from tokencli.world import gguf_file
@@ -67,7 +67,7 @@ class ChatEngine:
         self.take_up_state(conversation)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """One answer, by as many threads as other programs leave cores for now."""
+        """One answer, by as many threads as other programs leave cores for now. Raises as Engine.generate."""
         assert self._opened
         before, busy = self._threads, self._busy_cores()
         plan, here = self._threaded(busy)
@@ -75,11 +75,16 @@ class ChatEngine:
             yield from (Note(note) for note in remarks.busy(plan, here))
         request = dataclasses.replace(request, threads=plan.threads if plan != self._opened.plan else None)
         events = self._opened.engine.generate(request, seconds_left(self._opened.deadline, self._world))
-        for event in keeping_pace(telling_of_shaders(events, plan, self._world), plan, self._world):
-            if isinstance(event, Done):
-                self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
-                self._rest()
-            yield event
+        try:
+            for event in keeping_pace(telling_of_shaders(events, plan, self._world), plan, self._world):
+                if isinstance(event, Done):
+                    self._held_tokens = event.stats.prompt_tokens + event.stats.tokens
+                    self._rest()
+                yield event
+        except Interrupted:
+            if self._opened.engine.has_ended:
+                self.drop()  # the next message starts another
+            raise
 
     def _rest(self) -> None:
         assert self._opened

@@ -15,10 +15,11 @@ class Store:
     def __init__(self, world: World, told: Callable[[str], None]) -> None:
         self._told = told
         self.states: States = world.open_states()
+        self._failure: NotSaved | None = None
         try:
             self._sessions: Sessions | None = world.open_sessions()
         except NotSaved as failure:
-            self._sessions = None
+            self._sessions, self._failure = None, failure
             self._say(failure)
         else:
             for note in self._sessions.notes:
@@ -31,8 +32,13 @@ class Store:
         self._sessions = None
 
     def first(self, name: str | None, resume: bool, model: str | None) -> Session | None:
-        """The session to go on with: the one of that name, or the latest. None where it is yet to begin."""
+        """The session to go on with: the one of that name, or the latest. None where it is yet to begin.
+
+        Raises UsageError, and NotSaved where one was asked for and none can be had.
+        """
         if self._sessions is None:
+            if self._failure and (resume or name is not None):
+                raise self._failure
             return None
         if resume and name is None:
             latest = self._sessions.latest()

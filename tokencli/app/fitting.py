@@ -1,15 +1,16 @@
 """What a model is given of a conversation that outgrows the context: all, the latest part, or a summary and the latest part."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from tokencli.app.chat_engine import ChatEngine
 from tokencli.app.chat_settings import ChatSettings
 from tokencli.app.conversation import Conversation
-from tokencli.core import Begun, Done, Event, Message, Note, Prefilling, Request, Sampling, Text
+from tokencli.core import Begun, Done, Event, FinishReason, Message, Note, Prefilling, Request, Sampling, Text
 from tokencli.errors import DoesNotFit
 
 _ROOM = 256  # tokens left for an answer, or an eighth of a small context
 _SUMMARY_TOKENS = 320
+_CUT: tuple[FinishReason, ...] = ("cancelled", "timeout")
 _ASK_FOR_SUMMARY = (
     "Summarise our conversation so far in at most 150 words, for yourself to go on from: facts, names, numbers, decisions and "
     "open questions. Write only the summary."
@@ -35,28 +36,34 @@ class Fitting:
         if count <= self.skipped:
             self._leave_out(0, None)
 
-    def made_to_fit(self, engine: ChatEngine, settings: ChatSettings) -> Iterator[Event]:
-        """Leave out what the policy allows until an answer has room. Raises DoesNotFit where that is not enough."""
+    def made_to_fit(self, engine: ChatEngine, settings: ChatSettings) -> Generator[Event, None, Done | None]:
+        """Leave out what the policy allows until an answer has room. Raises DoesNotFit where that is not enough.
+
+        The Done of a summary that was cut is returned: nothing is left out then, and no answer may follow.
+        """
         tokens = engine.count(self.request(settings, 0))
         if tokens + _room(engine.context) <= engine.context:
-            return
+            return None
         if settings.overflow == "stop":
             if tokens >= engine.context:
                 raise DoesNotFit(
                     f"the conversation has {tokens} tokens, the context holds {engine.context}",
                     "/clear begins anew, /undo takes back, /set overflow drop or compact goes on without the oldest messages",
                 )
-            return
+            return None
         before, old = self.skipped, self._leaving_room(engine, settings)
         if old == before:
             raise DoesNotFit(f"the last message alone leaves no room in a context of {engine.context} tokens", "shorten it")
         summary = None
         if settings.overflow == "compact":
             yield Note(f"the context of {engine.context} tokens is full: the oldest {old} messages are summed up")
-            summary = yield from self._summed_up(engine, settings, old)
+            summary, done = yield from self._summed_up(engine, settings, old)
+            if done and done.finish_reason in _CUT:
+                return done
         self._leave_out(old, summary)
         if summary is None:
             yield Note(f"the context of {engine.context} tokens is full: the oldest {old} messages are left out from now on")
+        return None
 
     def goes_on_after(self, done: Done, engine: ChatEngine, settings: ChatSettings) -> bool:
         """Whether the answer was cut by the context's end and the policy makes room for the rest of it."""
@@ -79,21 +86,26 @@ class Fitting:
         last = settings.request(self._conversation.for_model(starts[-1], None), self._conversation.begun, 0)
         return starts[-1] if engine.count(last) + _room(engine.context) <= engine.context else self.skipped
 
-    def _summed_up(self, engine: ChatEngine, settings: ChatSettings, old: int) -> Generator[Event, None, str | None]:
-        """The model's own summary of what is left out, returned; None where it wrote none or had no room to read it all."""
+    def _summed_up(
+        self, engine: ChatEngine, settings: ChatSettings, old: int
+    ) -> Generator[Event, None, tuple[str | None, Done | None]]:
+        """The model's own summary of what is left out, and its Done; None where it wrote no whole one, or cannot read it all."""
         messages = (*self._conversation.for_model(self.skipped, self.summary, upto=old), Message("user", _ASK_FOR_SUMMARY))
         request = ChatSettings(Sampling(temperature=0), _SUMMARY_TOKENS, thinking="off", template=settings.template).request(
             messages, Begun(), 0
         )
         if engine.count(request) + _SUMMARY_TOKENS // 2 > engine.context:
-            return None
-        text = ""
+            return None, None
+        text, done = "", None
         for event in engine.generate(request):
             if isinstance(event, Prefilling):
                 yield event
             if isinstance(event, Text) and event.kind == "answer":
                 text += event.text
-        return text.strip() or None
+            if isinstance(event, Done):
+                done = event
+        whole = done is not None and done.finish_reason == "stop"
+        return (text.strip() if whole else "") or None, done
 
     def _leave_out(self, count: int, summary: str | None) -> None:
         self.skipped, self.summary = count, summary

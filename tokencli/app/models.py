@@ -13,7 +13,7 @@ from tokencli.app.rough import rough_planner, this_machine
 from tokencli.app.world import World, read_model
 from tokencli.core import Event, Note, Plan
 from tokencli.errors import BadModelFile, ModelNotFound, TokencliError, UsageError
-from tokencli.listing import HubModel, variants
+from tokencli.listing import HubModel, parts_of, variants
 from tokencli.names import HubName
 from tokencli.paths import typed
 from tokencli.plan.choose import Wishes
@@ -205,7 +205,9 @@ def _of_entry(entry: catalogue.Entry, world: World) -> Line:
         return _here(line, model.paths[0], model.bytes, model.quant) if model else line
     try:
         path = catalogue.resolve(entry.alias, {entry.alias: entry})
-        return _here(line, str(path), path.stat().st_size, line.quant)
+        found = find(str(path), world) if path.is_dir() else Found(path)
+        count = sum(found.path.with_name(part).stat().st_size for part in parts_of(found.path.name))
+        return _here(line, str(found.path), count, found.quant or line.quant)
     except (TokencliError, OSError):
         return line
 

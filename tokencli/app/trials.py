@@ -194,10 +194,13 @@ class Trials:
         return self.drifted.get(_key(self.plan(meaning), meaning.environment), False)
 
     def _holds_another(self) -> bool:
-        """Whether the memory that is free now holds one more worker like the largest of those that run."""
+        """Whether the memory that is free now holds one more worker like the one used longest ago; not where that has died."""
         if len(self._running) >= _MOST_WORKERS:
             return False
-        machine = self.world.read_machine(self._running[0].engine.devices())
+        try:
+            machine = self.world.read_machine(self._running[0].engine.devices())
+        except EngineError:
+            return False
         free = {each.id: each.free_bytes for each in machine.devices} | {"CPU": machine.ram_available_bytes}
         places = self._running[0].loaded.devices
         return all(place.total < _SLACK * free.get(place.id, 0) for place in places)

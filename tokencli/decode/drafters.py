@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tokencli.decode.sampling import pick
 from tokencli.decode.speculate import Decoder, Drafter
-from tokencli.errors import EngineError
+from tokencli.errors import TokencliError
 
 
 class NoDraft:
@@ -136,6 +136,7 @@ class ModelDrafter:
         same, start = self._agreed, self._start
         while same < len(self._cached) and start + same < len(tokens) and self._cached[same] == tokens[start + same]:
             same += 1
+        self._agreed = same  # the text only grows: what was compared once need not be again
         return max(0, min(same, len(tokens) - 1 - start))
 
     def _catch_up(self, tokens: Sequence[int], tail: int | None) -> int:
@@ -159,16 +160,17 @@ class ModelDrafter:
 
 
 class Guarded:
-    """Lets the answer go on when its drafter fails: from then on nothing is proposed, `failure` says why."""
+    """Lets the answer go on when its drafter fails, by `fallback` from the next proposal on; `failure` says why it failed."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Drafter, fallback: Drafter | None = None) -> None:
         self._drafter = drafter
+        self._fallback = fallback or NoDraft()
         self.failure: str | None = None
 
     def propose(self, tokens: Sequence[int], most: int) -> Sequence[int]:
         try:
             return self._drafter.propose(tokens, most)
-        except EngineError as error:
+        except TokencliError as error:
             self.failure = error.what
-            self._drafter = NoDraft()
+            self._drafter = self._fallback
             return ()

@@ -60,9 +60,13 @@ class Reply:
         return parts
 
     def end(self, finish: FinishReason) -> Parts:
-        """The reply is over, for `finish` unless it ended by itself before: give out all that was held back."""
+        """The reply is over, for `finish` unless it ended by itself before: give out all that was held back.
+
+        The beginning of a character that was cut off is no text: it would go back to the model when a chat goes on.
+        """
         self.finish = self.finish or finish
-        rest = self._stop.feed(self._utf8.flush()) + self._stop.flush()
+        tail = self._utf8.flush() if self.finish == "stop" else ""
+        rest = self._stop.feed(tail) + self._stop.flush()
         return _joined(self._reasoning.feed(rest), self._reasoning.flush())
 
     def _one(self, token: int) -> str:

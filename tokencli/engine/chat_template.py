@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
 from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -89,7 +91,10 @@ def render(
     Some templates refuse a system message, or roles that do not alternate, with the complaint in their own words: then the
     system message is joined to the first user message, and neighbours of one role are joined.
     """
-    switches, notes = thinking_switches(template, thinking)
+    try:
+        switches, notes = thinking_switches(template, thinking)
+    except TemplateError as error:
+        raise _failure(error) from None
     plain = [{"role": message.role, "content": message.content} for message in messages]
     complaint = None
     for repaired, note in _repairs(plain):
@@ -104,11 +109,14 @@ def render(
 
 
 def thinking_switches(template: str, thinking: Thinking) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The template's arguments for a way of reasoning, by the names that it knows, and a note where it knows none."""
-    known = set(re.findall(r"\b(?:enable_thinking|thinking|reasoning_effort)\b", template))
-    toggles = dict.fromkeys(known - {"reasoning_effort"}, thinking != "off")
+    """The template's arguments for a way of reasoning, by the names that it knows, and a note where it knows none.
+
+    Raises TemplateError where the template cannot be read.
+    """
     if thinking == "on":
         return {}, ()
+    known = _asked_for(template) & {"enable_thinking", "thinking", "reasoning_effort"}
+    toggles = dict.fromkeys(known - {"reasoning_effort"}, thinking != "off")
     if thinking == "off":
         if toggles:
             return toggles, ()
@@ -154,22 +162,47 @@ def _merged(messages: _Messages) -> _Messages:
     return merged
 
 
-def _render(template: str, messages: _Messages, bos: str, eos: str, ask: bool, switches: dict[str, Any]) -> str:
-    """Raises TemplateError for all that can go wrong inside."""
+@lru_cache(maxsize=8)
+def _asked_for(template: str) -> frozenset[str]:
+    """The names that a template takes from whoever renders it: not its own, and no fields of messages."""
+    with _faults_told(), _time_limit(TIME_LIMIT_SECONDS, each_line=False):
+        return frozenset(find_undeclared_variables(_environment().parse(template)))
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
+    """Many times dearer than to render; most of all with every line looked at, which what compiles does not need."""
+    with _faults_told(), _time_limit(TIME_LIMIT_SECONDS, each_line=False):
+        return _environment().from_string(template)
+
+
+def _environment() -> _Environment:
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
     environment.filters["tojson"] = _to_json
     environment.globals.update(raise_exception=_raise, strftime_now=_strftime_now)
+    return environment
+
+
+def _render(template: str, messages: _Messages, bos: str, eos: str, ask: bool, switches: dict[str, Any]) -> str:
+    """Raises TemplateError for all that can go wrong inside."""
+    compiled = _compiled(template)
+    with _faults_told(), _time_limit(TIME_LIMIT_SECONDS):
+        return compiled.render(
+            messages=messages,
+            tools=None,
+            documents=None,
+            bos_token=bos,
+            eos_token=eos,
+            add_generation_prompt=ask,
+            **switches,
+        )
+
+
+@contextmanager
+def _faults_told() -> Iterator[None]:
+    """Raises TemplateError for all that goes wrong inside."""
     try:
-        with _time_limit(TIME_LIMIT_SECONDS):
-            return environment.from_string(template).render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                bos_token=bos,
-                eos_token=eos,
-                add_generation_prompt=ask,
-                **switches,
-            )
+        yield
     except TemplateError:
         raise
     except _TooLong:
@@ -184,18 +217,18 @@ def _failure(error: TemplateError) -> BadModelFile:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises _TooLong inside what the block calls, at the next line of it: works in every thread and on every system.
+def _time_limit(seconds: float, each_line: bool = True) -> Iterator[None]:
+    """Raises _TooLong inside what the block calls, at the next line or call of it: works in every thread and on every system.
 
     What it cannot end is one long operation of C, such as a large power: those are limited by size.
     """
     deadline = time.monotonic() + seconds
     before = sys.gettrace()
 
-    def check(_frame: FrameType, _event: str, _argument: object) -> TraceFunction:
+    def check(_frame: FrameType, _event: str, _argument: object) -> TraceFunction | None:
         if time.monotonic() > deadline:
             raise _TooLong
-        return check
+        return check if each_line else None
 
     sys.settrace(check)
     try:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from tokencli import core
 from tokencli.engine import wire
-from tokencli.errors import EngineCrashed, EngineTimeout, Interrupted, from_kind
+from tokencli.errors import EngineCrashed, EngineTimeout, Interrupted, TokencliError, from_kind
 
 WORKER = (sys.executable, "-m", "tokencli.engine.worker")
 
@@ -44,8 +44,10 @@ class Engine:
         environment: Mapping[str, str] | None = None,
         silence_seconds: float = SILENCE_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
+        end_seconds: float = END_SECONDS,
     ) -> None:
         self._silence = silence_seconds
+        self._end = end_seconds
         self._quiet = quiet_seconds
         self._may_compile = False  # shaders, with the first tokens
         self._told_quiet = self._may_tell = False
@@ -77,6 +79,11 @@ class Engine:
     @property
     def process_id(self) -> int:
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the worker is gone: whatever is asked for now is an EngineCrashed."""
+        return self._process.poll() is not None
 
     @property
     def crashed_in_first_decode(self) -> bool:
@@ -129,15 +136,21 @@ class Engine:
     def generate(self, request: core.Request, timeout: float | None = None) -> Iterator[core.Event]:
         """Generate one answer: Prefilling and Text events, then one Done. Close it to stop early.
 
-        After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError.
+        After `timeout` seconds the answer ends with finish_reason "timeout", what was written kept. Raises EngineError,
+        DoesNotFit; Interrupted instead of any of them once Ctrl-C has asked for the end: the worker may be gone then.
         """
         self._doing = _PROMPT
         self.interrupted = False
         with _on_interrupt(self._interrupted):
-            for message in self._ask("generate", timeout=timeout, request=request):
-                if message["is"] == "Text":
-                    self._doing = "generating"
-                yield wire.event(message)
+            try:
+                for message in self._ask("generate", timeout=timeout, request=request):
+                    if message["is"] == "Text":
+                        self._doing = "generating"
+                    yield wire.event(message)
+            except TokencliError:
+                if self.interrupted:
+                    raise Interrupted("interrupted") from None
+                raise
 
     def count(self, request: core.Request, timeout: float | None = None) -> int:
         """Tokens of the request's prompt. Raises EngineError, BadModelFile where the chat template fails."""
@@ -242,7 +255,7 @@ class Engine:
         while True:
             now = time.monotonic()
             if self._asked_to_end is not None:
-                deadline = self._asked_to_end + END_SECONDS
+                deadline = self._asked_to_end + self._end
             if deadline is not None and now >= deadline:
                 if not generating or self._asked_to_end is not None:
                     self._give_up(f"did not finish {self._doing} in the time allowed", "give --timeout more seconds")
@@ -276,9 +289,13 @@ class Engine:
             pass  # the worker is gone: reading tells how
 
     def _read_messages(self) -> None:
-        for raw in self._process.stdout or ():
-            self._inbox.put(json.loads(raw))
-        self._inbox.put(None)
+        try:
+            for raw in self._process.stdout or ():
+                self._inbox.put(json.loads(raw))
+        except ValueError:
+            pass  # it died in the middle of a line: the end, like any other
+        finally:
+            self._inbox.put(None)
 
     def _read_log(self) -> None:
         for raw in self._process.stderr or ():

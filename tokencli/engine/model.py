@@ -97,6 +97,7 @@ class LoadedModel:
         self.batch = opening.batch
         self._keep: list[Any] = []  # what llama.cpp keeps pointers to
         self._context: Any = None
+        self._batch: Any = None
         self._model = self._load(progress, dry)
         self.vocabulary = NativeVocabulary(llama, self._model)
         self._row_type: Any = ctypes.c_float * self.vocabulary.size
@@ -135,9 +136,7 @@ class LoadedModel:
 
     def reopen(self, rows: int) -> None:
         """Forget all, and keep the logits of up to `rows` tokens of a call from now on. Raises OutOfMemory."""
-        self._llama.llama_batch_free(self._batch)
-        self._llama.llama_free(self._context)
-        self._context = None
+        self._close_context()
         self._opening = replace(self._opening, rows=max(rows, self._opening.rows))
         self._held, self._checkpoints = [], []
         self._views.clear()
@@ -145,9 +144,16 @@ class LoadedModel:
 
     def close(self) -> None:
         """Give the memory back. The object is of no use afterwards."""
+        self._close_context()
+        self._llama.llama_model_free(self._model)
+
+    def _close_context(self) -> None:
+        """Give back what `open_context` took, as far as it came."""
+        if self._batch is not None:
+            self._llama.llama_batch_free(self._batch)
         if self._context:
             self._llama.llama_free(self._context)
-        self._llama.llama_model_free(self._model)
+        self._batch = self._context = None
 
     def warm_up(self) -> None:
         """Decode one token and forget it: where a broken build dies, and where shaders are compiled."""

@@ -66,7 +66,7 @@ class Pair:
         if not plan.page_cache:
             give_back(Path(plan.model.file))
         testing()
-        target.warm_up()
+        _warm_up(target)
         on_gpu, layers = offloaded(log.lines) or (0, plan.model.offloadable_layers)
         kinds = {device.id: device.kind for device in list_devices()}
         places, used = device_bytes(log.lines, kinds), flash_attention(log.lines)
@@ -96,13 +96,16 @@ class Pair:
                 model.use_threads(count)
 
     def drafter(self, request: Request) -> Guarded:
-        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's."""
+        """The drafter for one answer; a draft model's memory is kept where the request keeps the target's.
+
+        Where the depth adapts, lookup goes on after a draft model that failed.
+        """
         failed = self.guarded is not None and self.guarded.failure is not None
-        self.guarded = Guarded(self._drafter(request, request.reuse and not failed))
+        model = self._model_drafter(self.draft, request, request.reuse and not failed) if self.draft else None
+        self.guarded = Guarded(self._drafter(model), self._drafter(None) if self.controller else None)
         return self.guarded
 
-    def _drafter(self, request: Request, keep: bool) -> Drafter:
-        model = self._model_drafter(self.draft, request, keep) if self.draft else None
+    def _drafter(self, model: ModelDrafter | None) -> Drafter:
         if self.controller:
             return Adaptive(self.controller, model, time.perf_counter, lambda: self.target.seconds)
         return model or (NgramDrafter() if self.depth else NoDraft())
@@ -139,13 +142,25 @@ def _controller(plan: Plan, target: LoadedModel, draft: LoadedModel | None, dept
 
 
 def _open(llama: Any, log: LogCapture, opening: Opening, progress: Callable[[float], bool], dry: bool = False) -> LoadedModel:
-    """Raises what llama.cpp's log says of a failure."""
+    """Raises what llama.cpp's log says of a failure; nothing of the model stays then."""
+    model = None
     try:
         model = LoadedModel(llama, opening, progress, dry)
         model.open_context()
     except (EngineError, OutOfMemory) as error:
+        if model:
+            model.close()
         raise load_failure(log.errors, opening.file) or error from None
     return model
+
+
+def _warm_up(model: LoadedModel) -> None:
+    """Raises what its first token does; nothing of the model stays then."""
+    try:
+        model.warm_up()
+    except TokencliError:
+        model.close()
+        raise
 
 
 def _load_draft(
@@ -164,7 +179,7 @@ def _load_draft(
     log.clear()
     try:
         draft = _open(llama, log, Opening.of_draft(plan, wanted), lambda _fraction: True)
-        draft.warm_up()
+        _warm_up(draft)
     except TokencliError as error:
         notes.append(f"without the draft: {error.what}")
         return None, 0, ()

@@ -35,7 +35,9 @@ def make_prompt(vocabulary: NativeVocabulary, wanted: Request, settle: bool = Fa
     template = wanted.template or _template(vocabulary)
     if template is None:
         text = "\n\n".join(message.content for message in wanted.messages)
-        return Prompt(vocabulary.prompt_tokens(text + wanted.begun.answer))
+        tokens = vocabulary.prompt_tokens(text)
+        whole = vocabulary.prompt_tokens(text + wanted.begun.answer) if wanted.begun.answer else tokens
+        return Prompt(whole, begun=len(whole) - len(tokens))
     bos, eos = vocabulary.special_text("bos"), vocabulary.special_text("eos")
     asked = chat_template.render(template, wanted.messages, bos, eos, wanted.thinking)
     vocabulary.show_tags(THINK_TAGS)

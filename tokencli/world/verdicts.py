@@ -106,7 +106,15 @@ def _library_folder() -> Path:
 
 
 def _versions(files: Iterable[Path]) -> list[str]:
-    return [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in sorted(files)]
+    return [_version(path) for path in sorted(files)]
+
+
+def _version(file: Path) -> str:
+    try:
+        status = file.stat()
+    except OSError:  # a link that a removed driver has left
+        return file.name
+    return f"{file.name} {status.st_size} {status.st_mtime_ns}"
 
 
 def _hashed(parts: Iterable[str]) -> str:
