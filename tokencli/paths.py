@@ -1,4 +1,4 @@
-"""Paths as people type them. Knows the user's home; reads no file."""
+"""Paths as people type them, and what tells a file from its later self. Reads no file."""
 
 import os
 from pathlib import Path
@@ -14,3 +14,12 @@ def typed(text: str) -> Path:
     if "\0" in text:
         raise UsageError(f"{text!r} is no path", "leave the NUL character out")
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises RuntimeError for a user who is not there
+
+
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """Size and modification time: a file whose stamp is the same is taken to be the same. None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -11,6 +11,7 @@ from tokencli.core import Event, Fetching, Note
 from tokencli.errors import Interrupted, ModelUnavailable, TokencliError
 from tokencli.listing import HubModel
 from tokencli.names import hub_name
+from tokencli.paths import stamp_of
 from tokencli.plan.choose import Wishes
 from tokencli.plan.quants import size
 from tokencli.plan.sizes import ModelFile
@@ -66,7 +67,7 @@ def fetch(model: HubModel, world: World) -> Generator[Event, None, HubModel]:
             raise Interrupted("interrupted", STOPPED) from None
         before += file.bytes
         paths.append(str(path))
-        verified.append(pins.stamp_of(path) if checked else None)
+        verified.append(stamp_of(path) if checked else None)
     if (name := hub_name(model.name)) and not name.revision:
         world.hub.cache.remember_main(model.repo, model.commit)
     return (yield from verify(dataclasses.replace(model, paths=tuple(paths), verified=tuple(verified)), world))

@@ -82,8 +82,8 @@ class _Rules:
         if not isinstance(schema, dict):
             raise _refused(f"{where} is {json.dumps(schema)[:40]}, not a schema")
         kinds = _types(schema, where)
-        given = {keyword for keyword in schema.keys() - _ANNOTATIONS if not keyword.startswith("x-")}
-        given -= set() if schema.get("nullable") else {"nullable"}
+        left_aside = _ANNOTATIONS if schema.get("nullable") else {*_ANNOTATIONS, "nullable"}
+        given = {keyword for keyword in schema.keys() - left_aside if not keyword.startswith("x-")}
         for keyword, make in (
             ("$ref", self._reference),
             ("anyOf", self._any_of),
@@ -151,17 +151,14 @@ class _Rules:
                 found.add(each["$ref"])
         return found
 
-    def _any_of(self, schemas: Any, where: str) -> str:
-        return self._choice(schemas, where, "anyOf")
-
-    def _choice(self, schemas: Any, where: str, keyword: str) -> str:
+    def _any_of(self, schemas: Any, where: str, keyword: str = "anyOf") -> str:
         if not isinstance(schemas, list) or not schemas:
             raise _refused(f"{where} has an {keyword} that is no list")
         return "(" + " | ".join(self._of(each, f"{where}, {keyword} {number}") for number, each in enumerate(schemas)) + ")"
 
     def _one_of(self, schemas: Any, where: str) -> str:
         """As anyOf, where no value can be of two of the alternatives."""
-        made = self._choice(schemas, where, "oneOf")
+        made = self._any_of(schemas, where, "oneOf")
         for (one, first), (other, second) in combinations(enumerate(schemas), 2):
             if not self._apart(self._meant(first, where), self._meant(second, where), where):
                 raise _refused(f"{where} has 'oneOf', of which {one} and {other} may hold together")

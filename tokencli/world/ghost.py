@@ -22,6 +22,7 @@ from tokencli.errors import BadModelFile, ModelNotFound, TokencliError
 from tokencli.header import TOKENS, Bytes, skip_strings
 from tokencli.listing import parts_of
 from tokencli.locks import lock, locked
+from tokencli.paths import stamp_of
 
 _STRING, _ARRAY, _COUNT = 8, 9, 4
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -67,7 +68,7 @@ class Ghosts:
 
     def of_file(self, path: Path) -> Path:
         """The ghost of the model at `path`, of all its parts if it is split. Raises ModelNotFound, BadModelFile."""
-        return self._of_headers([_thinned(part, _stamp(part)) for part in map(path.with_name, parts_of(path.name))])
+        return self._of_headers([_thinned(part, stamp_of(part)) for part in map(path.with_name, parts_of(path.name))])
 
     def of(self, name: str, parts: Sequence[Part]) -> Path:
         """The ghost of a model from the headers of its parts in order; a split one is named by its first. Raises BadModelFile."""
@@ -76,10 +77,7 @@ class Ghosts:
     def _of_headers(self, headers: Sequence[tuple[bytes, int]]) -> Path:
         key = hashlib.sha256(b"".join(b"%b%d" % each for each in headers)).hexdigest()[:16]
         if key not in self._made:
-            count = len(headers)
-            names = (
-                [f"{key}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)] if count > 1 else [f"{key}.gguf"]
-            )
+            names = parts_of(f"{key}-00001-of-{len(headers):05d}.gguf" if len(headers) > 1 else f"{key}.gguf")
             for file, (header, size) in zip(names, headers, strict=True):
                 _write_sparse(self._folder / file, header, size)
             self._made[key] = self._folder / names[0]
@@ -108,16 +106,8 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
         raise BadModelFile(f"{path} cannot be read: {error}", "check the file and its permissions") from None
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None  # opening it tells why
-    return status.st_size, status.st_mtime_ns
-
-
 @functools.lru_cache(maxsize=8)
-def _thinned(path: Path, _version: object) -> tuple[bytes, int]:
+def _thinned(path: Path, _stamp: object) -> tuple[bytes, int]:
     """Kept for the next dry run: stepping over a large vocabulary takes longer than it. Raises ModelNotFound, BadModelFile."""
     with _mapped(path) as data:
         return _thin(Part(data, len(data)), path.name)

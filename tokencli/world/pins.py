@@ -16,6 +16,7 @@ from typing import Any
 from tokencli.core import Event, Verifying
 from tokencli.errors import BadModelFile
 from tokencli.listing import File, HubModel
+from tokencli.paths import stamp_of
 
 _PIECE = 4 << 20
 _TOLD_EVERY = 64  # pieces
@@ -76,15 +77,6 @@ def is_there(model: HubModel) -> bool:
     return len(model.paths) == len(model.files) and all(
         (stamp := stamp_of(Path(path))) and stamp[0] == file.bytes for path, file in zip(model.paths, model.files, strict=True)
     )
-
-
-def stamp_of(path: Path) -> tuple[int, int] | None:
-    """Size and modification time: a file whose stamp is the same is taken to be the same."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 def is_verified(model: HubModel) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import platformdirs
 
+from tokencli.paths import stamp_of
+
 NO_EXTRA_BUFFERS = "no extra buffers"
 _SHADERS = " shaders of "
 _VULKAN_DRIVERS = ("usr/share/vulkan/icd.d", "usr/local/share/vulkan/icd.d", "etc/vulkan/icd.d")
@@ -106,15 +108,8 @@ def _library_folder() -> Path:
 
 
 def _versions(files: Iterable[Path]) -> list[str]:
-    return [_version(path) for path in sorted(files)]
-
-
-def _version(file: Path) -> str:
-    try:
-        status = file.stat()
-    except OSError:  # a link that a removed driver has left
-        return file.name
-    return f"{file.name} {status.st_size} {status.st_mtime_ns}"
+    """Of a link that a removed driver has left the name alone."""
+    return [" ".join([path.name, *map(str, stamp_of(path) or ())]) for path in sorted(files)]
 
 
 def _hashed(parts: Iterable[str]) -> str:
